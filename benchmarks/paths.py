@@ -96,7 +96,7 @@ class Scene:
             "receive one message": self.receive,
             "ack by its holder": self.ack,
             "extend a lease": self.extend,
-            "fire one slot and receive its message": self.fire,
+            "fire one occurrence and receive its message": self.fire,
             "explain a message": self.explain,
             "a dispatcher from start to drained, one message": self.dispatch,
         }
@@ -134,7 +134,7 @@ class Scene:
         return counts
 
     def fire(self) -> Counts:
-        """A receive that brings the message of a slot that has just come."""
+        """A receive that brings the message of an occurrence that has just come."""
         self.queue.send("hello", trigger=Every("1h"), key="hourly")
         self._empty()
         self.clock.advance("1h")

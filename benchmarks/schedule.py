@@ -15,7 +15,7 @@ from astyqueue import Delivery, Dispatcher, MessageQueue
 from astyqueue.clock import instant
 from astyqueue.model.message import Message
 from astyqueue.protocol.layout.rows import doorbell_row
-from astyqueue.protocol.layout.schedule_column import encode_schedule, slot_timer, trigger_name
+from astyqueue.protocol.layout.schedule_column import encode_schedule, occurrence_timer, trigger_name
 from astyqueue.protocol.scheduling.schedule_commands import RequestedSchedule, made
 from astyqueue.protocol.steps import Read
 from astyqueue.queue.admin.schedules import ScheduleRequest, save, template_of
@@ -59,7 +59,7 @@ class Plan:
 
 
 def main(arguments: list[str]) -> int:
-    """Measure and print; 1 if a slot was not fired exactly once."""
+    """Measure and print; 1 if an occurrence was not fired exactly once."""
     made_parser = parser("schedule", __doc__, ("sqlite", "memory", "cassandra"))
     made_parser.add_argument(
         "--schedules", type=whole_number(1), default=10_000, help="due together (default: %(default)s)"
@@ -116,19 +116,19 @@ def _aims(runs: list[Run]) -> dict[str, bool]:
 
 
 def _fired(plan: Plan, over: int) -> dict[str, float | None]:
-    """Fire schedules whose slots are spread over a time in microseconds, and handle their messages."""
+    """Fire schedules whose occurrences are spread over a time in microseconds, and handle their messages."""
     with fresh_queue(plan.target, **ONE_ROW) as queue:
         due = CLOCK.now() + _BEFORE + plan.schedules * _LOADING
         load(queue, plan.schedules, first=due, over=over)
         handled = _Handled(plan.schedules)
         cpu = _handle(queue, handled, plan.threads, due=due)
         late = [
-            (firing.at - firing.slot) / (SECOND / 1_000)
+            (firing.at - firing.occurrence) / (SECOND / 1_000)
             for one in Schedules(queue).all()
             for firing in one.stored.history
         ]
     if len(late) != plan.schedules or handled.count != plan.schedules:
-        message = f"{len(late)} slots were fired and {handled.count} messages handled, of {plan.schedules}"
+        message = f"{len(late)} occurrences were fired and {handled.count} messages handled, of {plan.schedules}"
         raise NotMeasured(message)
     return {
         "lateness_p50_ms": percentile(late, 50),
@@ -149,7 +149,7 @@ def _handle(queue: MessageQueue, handled: _Handled, threads: int, *, due: int) -
 
 
 class _Handled:
-    """A handler that counts, and notes how long after its slot each message came."""
+    """A handler that counts, and notes how long after its occurrence each message came."""
 
     def __init__(self, wanted: int) -> None:
         self.late: list[float] = []
@@ -178,7 +178,7 @@ def load(queue: MessageQueue, count: int, *, first: int, over: int) -> None:
         for number in range(start, min(start + _TOGETHER, count)):
             wanted = RequestedSchedule(Every("1h", start=instant(first + over * number // count)), template)
             schedule = made(f"schedule {number}", wanted, mark="", now=CLOCK.now())
-            timer = slot_timer(core.process, schedule)
+            timer = occurrence_timer(core.process, schedule)
             puts.append(Put(trigger_name(schedule.name), encode_schedule(schedule)))
             puts += [Put(timer.name, timer.value)] if timer else []
         queue.store.commit(Batch(core.ring.home(0), tuple(puts)), ())

@@ -1,7 +1,7 @@
 """Durable cursors, and the pages that may go once all of them have passed.
 
-A cursor's file says how far a named reader has come, and survives a torn write: it has two slots in different blocks. A
-commit overwrites the older one and syncs it, so the other is whole whatever happens meanwhile.
+A cursor's file says how far a named reader has come, and survives a torn write: it has two copies in different blocks.
+A commit overwrites the older one and syncs it, so the other is whole whatever happens meanwhile.
 
 Pages go from the oldest on and as a whole. The page that is written to always stays.
 """
@@ -29,9 +29,9 @@ from astyqueue.printable import facts_line
 from astyqueue.units import NEVER
 
 _MAGIC: Final = b"astyjcur"
-_SLOT: Final = Struct("<8sQQqQ")
+_COPY: Final = Struct("<8sQQqQ")
 _CHECKSUM: Final = Struct("<I")
-#: Slots lie a block apart: the disk tears at most the one that is being written.
+#: The copies lie a block apart: the disk tears at most the one that is being written.
 _BLOCK: Final = 4096
 _log: Final = logging.getLogger("astyqueue.journal")
 
@@ -139,18 +139,18 @@ class Cursor:
 
 def _packed(generation: int, position: Position | None) -> bytes:
     sequence, arrived = position or (0, 0)
-    slot = _SLOT.pack(_MAGIC, generation, sequence, arrived, os.getpid())
-    return slot + _CHECKSUM.pack(crc32(slot))
+    copy = _COPY.pack(_MAGIC, generation, sequence, arrived, os.getpid())
+    return copy + _CHECKSUM.pack(crc32(copy))
 
 
 def _latest(file: DiskFile, path: Path) -> tuple[int, Position | None]:
-    """The generation and the position of the newer readable slot."""
+    """The generation and the position of the newer readable copy."""
     found = [(0, 0, 0)]
     for at in (0, _BLOCK):
-        data = file.read_at(at, _SLOT.size + _CHECKSUM.size)
-        slot, checksum = data[: _SLOT.size], data[_SLOT.size :]
-        if len(checksum) == _CHECKSUM.size and _CHECKSUM.unpack(checksum)[0] == crc32(slot):
-            magic, generation, sequence, arrived, _ = _SLOT.unpack(slot)
+        data = file.read_at(at, _COPY.size + _CHECKSUM.size)
+        copy, checksum = data[: _COPY.size], data[_COPY.size :]
+        if len(checksum) == _CHECKSUM.size and _CHECKSUM.unpack(checksum)[0] == crc32(copy):
+            magic, generation, sequence, arrived, _ = _COPY.unpack(copy)
             if magic == _MAGIC:
                 found.append((generation, sequence, arrived))
     generation, sequence, arrived = max(found)

@@ -69,7 +69,7 @@ class Event:
 
     `sent`, `due` (for the first time), `claimed` (this attempt was handed to the worker) and `began` (its handler did)
     are repeated in the event that ends an attempt, so that a missing earlier event loses nothing. `until` is when the
-    message is visible again, `slot` the schedule's.
+    message is visible again, `slot` the schedule's occurrence.
 
     `why` is one word: the kind of a dead letter ("rejected", "failed", "attempts", "expired", "undecodable"), or how a
     message was released or cancelled. `reason` is a line for people, `trace` the traceback. `lost`: the event

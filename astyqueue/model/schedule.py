@@ -1,4 +1,4 @@
-"""A schedule as stored: its trigger, message template, policies, and the record of its slots."""
+"""A schedule as stored: its trigger, message template, policies, and the record of its occurrences."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ NAME_BYTES: Final = 200
 #: The header that names the schedule that sent a message. Producers may not set it: the message would count as a
 #: firing.
 SCHEDULE: Final = "schedule"
-#: Slots fired at once under misfire="all": the default, and the limit.
+#: Occurrences fired at once under misfire="all": the default, and the limit.
 ALL: Final = 100
 ALL_AT_MOST: Final = 1_000
-#: The default of how late a slot may be under misfire="skip".
+#: The default of how late an occurrence may be under misfire="skip".
 GRACE: Final = 60 * SECOND
-#: Firings that a schedule remembers, and slots that may wait under overlap="queue all".
+#: Firings that a schedule remembers, and occurrences that may wait under overlap="queue all".
 REMEMBERED: Final = 10
 BACKLOG: Final = 100
 
@@ -37,7 +37,7 @@ MISFIRES: Final = _PLAIN | _TAKE_DURATION | {_TAKES_COUNT}
 
 @dataclass(frozen=True, slots=True)
 class Misfire:
-    """The policy for slots not fired in time. `bound` counts slots ("all") or microseconds ("skip", "within")."""
+    """The policy for occurrences not fired in time. `bound` counts them ("all") or microseconds ("skip", "within")."""
 
     kind: str
     bound: int = 0
@@ -64,7 +64,7 @@ class Misfire:
 
 
 class Overlap(StrEnum):
-    """The policy for a slot that comes while the previous run has not ended."""
+    """The policy for an occurrence that comes while the previous run has not ended."""
 
     ALLOW = "allow"
     SKIP = "skip"
@@ -98,7 +98,7 @@ def _one_of(policies: type[P], name: str, written: str) -> P:
 
 @dataclass(frozen=True, slots=True)
 class Policies:
-    """How a schedule handles slots that are late, overlap the previous run, or follow a failure."""
+    """How a schedule handles occurrences that are late, overlap the previous run, or follow a failure."""
 
     misfire: Misfire = Misfire("once")
     overlap: Overlap = Overlap.ALLOW
@@ -132,10 +132,10 @@ class Run(NamedTuple):
 
 
 class Firing(NamedTuple):
-    """The result of `slots` slots from `slot` on; `at` is when, `run` the message sent, or `why` there is not one."""
+    """What became of `occurrences` from `occurrence` on: `at` is when, `run` the message, or `why` there is none."""
 
-    slot: int
-    slots: int
+    occurrence: int
+    occurrences: int
     at: int
     run: Run | None = None
     why: str = ""
@@ -145,10 +145,11 @@ class Firing(NamedTuple):
 class Schedule:
     """The content of a trigger column. Moments are microseconds since 1970.
 
-    `declared` is the trigger as given, `anchored` the same with its start fixed when the schedule was made. All slots
-    up to `last` are dealt with; `next` is the one after them. `backlog` are slots that wait for the previous run to
-    end. `slots` counts those dealt with, `fired` the messages sent for them, `skipped` the slots without a message.
-    `mark` is the nonce of the command that changed the schedule last, `made` of the one that made it.
+    `declared` is the trigger as given, `anchored` the same with its start fixed when the schedule was made. All
+    occurrences up to `last` are dealt with; `next` is the one after them. `backlog` are occurrences that wait for the
+    previous run to end. `occurrences` counts those dealt with, `fired` the messages sent for them, `skipped` the
+    occurrences without a message. `mark` is the nonce of the command that changed the schedule last, `made` of the one
+    that made it.
     """
 
     name: str
@@ -165,7 +166,7 @@ class Schedule:
     paused: str = ""
     backlog: tuple[int, ...] = ()
     run: Run | None = None
-    slots: int = 0
+    occurrences: int = 0
     fired: int = 0
     skipped: int = 0
     history: tuple[Firing, ...] = ()
@@ -174,7 +175,7 @@ class Schedule:
     def wakes(self) -> int | None:
         """When the schedule is next due for work; None while it is paused, and once it has ended.
 
-        A message's own schedule that ended without firing its last slot is removed when its last run has ended.
+        A message's own schedule that ended without firing its last occurrence is removed when its last run has ended.
         """
         if self.paused:
             return None
@@ -182,7 +183,7 @@ class Schedule:
 
     @property
     def ended(self) -> bool:
-        """Whether no slot is left and the backlog is empty."""
+        """Whether no occurrence is left and the backlog is empty."""
         return self.next is None and not self.backlog
 
 

@@ -13,12 +13,12 @@ from astyqueue.observe.events import (
     LeaseExpired,
     LeaseRenewed,
     ObservedEvent,
+    OccurrenceFired,
     OutcomeLost,
     OutcomeReadBack,
     RequestDone,
     RowTakenOver,
     Settled,
-    SlotFired,
 )
 from astyqueue.observe.observers import Observer, Observers
 
@@ -30,10 +30,10 @@ __all__ = [
     "ObservedEvent",
     "Observer",
     "Observers",
+    "OccurrenceFired",
     "OutcomeLost",
     "OutcomeReadBack",
     "RequestDone",
     "RowTakenOver",
     "Settled",
-    "SlotFired",
 ]

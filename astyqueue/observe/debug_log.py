@@ -16,12 +16,12 @@ from astyqueue.observe.events import (
     LeaseExpired,
     LeaseRenewed,
     ObservedEvent,
+    OccurrenceFired,
     OutcomeLost,
     OutcomeReadBack,
     RequestDone,
     RowTakenOver,
     Settled,
-    SlotFired,
 )
 from astyqueue.printable import facts_line
 from astyqueue.text import exact, type_and_text
@@ -37,7 +37,7 @@ _LINES: Final = {
     LeaseRenewed: ("astyqueue.settle", "renewed"),
     Settled: ("astyqueue.settle", "settled"),
     OutcomeLost: ("astyqueue.settle", "lost"),
-    SlotFired: ("astyqueue.schedule", "fired"),
+    OccurrenceFired: ("astyqueue.schedule", "fired"),
 }
 _LOGGERS: Final = {name: logging.getLogger(name) for name, _ in _LINES.values()}
 #: Rows and messages that one line names; of more, it has their number.
@@ -71,7 +71,7 @@ def _facts(event: ObservedEvent) -> dict[str, object]:
         value = getattr(event, field.name)
         if field.name == "took":
             facts["took_ms"] = value / 1_000
-        elif field.name in {"until", "slot"} and value is not None:
+        elif field.name in {"until", "occurrence"} and value is not None:
             facts[field.name] = exact(instant(value))
         elif value is not None:
             facts[field.name] = _shown(value)

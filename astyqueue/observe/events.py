@@ -96,11 +96,11 @@ class OutcomeLost(RowEvent):
 
 
 @dataclass(frozen=True, slots=True)
-class SlotFired(RowEvent):
-    """A slot of a schedule was fired: a message was sent for it. `slot` is the moment it was planned for."""
+class OccurrenceFired(RowEvent):
+    """An occurrence of a schedule was fired: a message was sent for it. `occurrence` is its moment."""
 
     schedule: str
-    slot: int
+    occurrence: int
     message: MessageId
 
 
@@ -125,6 +125,6 @@ ObservedEvent = (
     | LeaseRenewed
     | Settled
     | OutcomeLost
-    | SlotFired
+    | OccurrenceFired
     | OutcomeReadBack
 )

@@ -10,7 +10,7 @@ carries the requests out for a thread, an asyncio task or a test. Steps take the
 - `sending`: blind inserts, unique keys, idempotent sends.
 - `settling`: ack, release, extend and reject of messages under a lease.
 - `claiming`: finding due messages, in an order of reads that is safe, and leasing them in one commit.
-- `scheduling`: schedules and their policies, and firing each slot once.
+- `scheduling`: schedules and their policies, and firing each occurrence once.
 - `history`: the append-only log of events beside the queue.
 - `admin`: the operations of operators: browse, explain, redrive, delete, settings, health.
 

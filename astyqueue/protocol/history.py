@@ -1,9 +1,9 @@
 """The history of a queue: an append-only table of events, which expire after a configured time.
 
 A row has the events of one day (UTC) and one bucket, ordered by time; the message determines the bucket. An event's
-column name is derived from its facts (time, kind, and message and attempt, or schedule and slot), which do not change:
-any process that writes it again overwrites it. Two small columns list the event under its message and its key, so that
-the history of one message is found without reading all others.
+column name is derived from its facts (time, kind, and message and attempt, or schedule and occurrence), which do not
+change: any process that writes it again overwrites it. Two small columns list the event under its message and its key,
+so that the history of one message is found without reading all others.
 """
 
 from __future__ import annotations
@@ -162,7 +162,9 @@ def subject(event: Event) -> str:
 
 def event_name(event: Event) -> Name:
     """The column of an event; the same for the same event, whichever process writes it."""
-    which = event.slot if event.message is None else event.attempt  # a schedule may skip several slots at one moment
+    which = (
+        event.slot if event.message is None else event.attempt
+    )  # a schedule may skip several occurrences at one moment
     return Name(EVENT, 0, ids.derived(event.at, f"{subject(event)}/{which}"), ORDER[event.kind])
 
 

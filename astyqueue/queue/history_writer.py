@@ -21,8 +21,8 @@ from astyqueue.protocol.claiming.claim import ClaimResult
 from astyqueue.protocol.history import REASON, TRACE, batches_of, record_events
 from astyqueue.protocol.layout.columns import Entry, State
 from astyqueue.protocol.layout.rows import Ring
-from astyqueue.protocol.scheduling.fire import FiredSlot
-from astyqueue.protocol.scheduling.policies import SkippedSlots
+from astyqueue.protocol.scheduling.fire import FiredOccurrence
+from astyqueue.protocol.scheduling.policies import SkippedOccurrences
 from astyqueue.protocol.settling.outcomes import Ack, Extend, Outcome, Reject, Release
 from astyqueue.protocol.steps import Client, Steps
 from astyqueue.queue.delivery.base_delivery import AT_MOST_ONCE, BaseDelivery
@@ -136,25 +136,27 @@ class EventFactory:
             once = replace(self._about(row, held.entry, held.envelope, at=at), claimed=at, why=AT_MOST_ONCE)
             yield from (once, replace(once, kind=Kind.DONE))
 
-    def of_firing(self, row: str, fired: Iterable[FiredSlot]) -> Iterator[Event]:
-        """Events of slots of schedules that were fired; the name of a schedule is the key of its events."""
+    def of_firing(self, row: str, fired: Iterable[FiredOccurrence]) -> Iterator[Event]:
+        """Events of occurrences of schedules that were fired; the name of a schedule is the key of its events."""
         for one in fired:
             event = self._event(one.at, Kind.FIRED, MessageId(row, one.run.priority, one.run.id))
-            yield replace(event, key=one.schedule, schedule=one.schedule, sent=one.at, due=one.slot, slot=one.slot)
+            yield replace(
+                event, key=one.schedule, schedule=one.schedule, sent=one.at, due=one.occurrence, slot=one.occurrence
+            )
 
-    def of_scheduled(self, row: str, fired: Iterable[FiredSlot]) -> Iterator[Event]:
-        """Events of the messages that schedules sent, for slots and for requested runs."""
+    def of_scheduled(self, row: str, fired: Iterable[FiredOccurrence]) -> Iterator[Event]:
+        """Events of the messages that schedules sent, for occurrences and for requested runs."""
         for one in fired:
             event = self._event(one.at, Kind.SENT, MessageId(row, one.run.priority, one.run.id))
-            sent = replace(event, key=one.template.key, sent=one.at, due=one.slot)
+            sent = replace(event, key=one.template.key, sent=one.at, due=one.occurrence)
             yield _with_headers(sent, {**one.template.headers, SCHEDULE: one.schedule})
 
-    def of_skipping(self, skipped: Iterable[SkippedSlots]) -> Iterator[Event]:
-        """Events of slots for which no message was sent."""
+    def of_skipping(self, skipped: Iterable[SkippedOccurrences]) -> Iterator[Event]:
+        """Events of occurrences for which no message was sent."""
         for each in skipped:
-            reason = each.why if each.slots == 1 else f"{each.slots} slots: {each.why}"
+            reason = each.why if each.occurrences == 1 else f"{each.occurrences} occurrences: {each.why}"
             event = self._event(each.at, Kind.SKIPPED, None)
-            yield replace(event, key=each.schedule, schedule=each.schedule, slot=each.slot, reason=reason)
+            yield replace(event, key=each.schedule, schedule=each.schedule, slot=each.occurrence, reason=reason)
 
     def of_sending(self, message: MessageId, composed: PreparedMessage) -> Event:
         """The event of a message that is sent, at its own moment of sending."""

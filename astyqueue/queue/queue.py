@@ -93,11 +93,11 @@ class MessageQueue(QueueAdmin):
         other, and the new one keeps its due time ("replace") or uses its own ("debounce"). A message that is leased is
         never cancelled: KeyTaken is raised. After OutcomeUnknown the message may have been sent.
 
-        With a `trigger` the message recurs at each slot, one run after the other, until the trigger ends, or `delete`
-        of the id of any run or `stop` of its key ends it; it has its unique key until then. Without `unique`,
-        ScheduleTaken is raised if its key is the name of a schedule. Default: slots that were missed, or that come
-        while the run before has not ended, are made up for one after the other; `misfire` and `overlap` change that, as
-        for schedules.
+        With a `trigger` the message recurs at each occurrence, one run after the other, until the trigger ends, or
+        `delete` of the id of any run or `stop` of its key ends it; it has its unique key until then. Without `unique`,
+        ScheduleTaken is raised if its key is the name of a schedule. Default: occurrences that were missed, or that
+        come while the run before has not ended, are made up for one after the other; `misfire` and `overlap` change
+        that, as for schedules.
         """
         message = as_message(
             body, Message(None, key, delay, at, priority, headers, expires, lease, max_attempts, unique)

@@ -1,4 +1,4 @@
-"""Schedules of a queue: a message for each slot of a trigger, exactly once, also when processes crash."""
+"""Schedules of a queue: a message for each occurrence of a trigger, exactly once, also when processes crash."""
 
 from __future__ import annotations
 

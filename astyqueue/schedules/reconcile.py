@@ -144,7 +144,8 @@ def reconcile(core: QueueRuntime, release: Release, instructions: Instructions |
     """Apply the schedules that a release declares to a queue, unless another release is current.
 
     An unchanged declaration leaves its schedule and counts unchanged. A renamed schedule, whose old name is removed,
-    continues under its new name with the slots that the old one has not dealt with. Schedules made by people are kept.
+    continues under its new name with the occurrences that the old one has not dealt with. Schedules made by people are
+    kept.
     """
     reconciling = _Reconciling(core, release, instructions or Instructions())
     record = yield from reconciling.take_over()
@@ -243,7 +244,7 @@ class _Reconciling:
         return self._order is not None or self._instructions.prunes
 
     def _remove_all(self, names: tuple[str, ...], done: Reconciled) -> Steps[int | None]:
-        """Remove these schedules if code declared them; returns the moment up to which their slots are dealt with."""
+        """Remove these schedules if code declared them; returns until when their occurrences are dealt with."""
         since: int | None = None
         for name in names:
             if not (yield from self._still_counts()):
@@ -288,7 +289,7 @@ class _Reconciling:
         return found[1] if found is not None and found[1].origin is Origin.CODE else None
 
     def _remove(self, name: str) -> Steps[int | None]:
-        """Remove a schedule that code declared; returns the moment up to which its slots are dealt with."""
+        """Remove a schedule that code declared; returns the moment up to which its occurrences are dealt with."""
         found = yield from self._of_code(name)
         if found is None:
             return None

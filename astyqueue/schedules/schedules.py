@@ -42,9 +42,9 @@ class Schedules:
         after_failure: str = "go on",
         replace: bool = False,
     ) -> Scheduled:
-        """Send this body (or a `Message` with options of its own) at each slot of the trigger, from now on.
+        """Send this body (or a `Message` with options of its own) at each occurrence of the trigger, from now on.
 
-        The guide to schedules explains the policies for slots that are late, overlap the previous run or follow a
+        The guide to schedules explains the policies for occurrences that are late, overlap the previous run or follow a
         failure. ScheduleTaken if there is a schedule of this name, unless `replace` is true: then it is changed, and
         with an equal trigger it goes on where it was.
         """
@@ -62,15 +62,15 @@ class Schedules:
         return [self._view(schedule) for schedule in self._queue.run(schedules.all_of(self._queue.core))]
 
     def pause(self, name: str, why: str = BY_HAND) -> Scheduled:
-        """Fire nothing until the schedule is resumed; slots that come meanwhile are recorded as skipped then."""
+        """Fire nothing until the schedule is resumed; occurrences that come meanwhile are recorded as skipped then."""
         return self._shown(schedules.pause(self._queue.core, name, why))
 
     def resume(self, name: str) -> Scheduled:
-        """Resume a schedule with its next slot from now on."""
+        """Resume a schedule with its next occurrence from now on."""
         return self._shown(schedules.resume(self._queue.core, name))
 
     def run(self, name: str) -> Scheduled:
-        """Send a message of a schedule now, regardless of its slots and policies; the result's `message` is its id."""
+        """Send a message of a schedule now, whatever its occurrences and policies; the result's `message` is its id."""
         return self._shown(schedules.run_now(self._queue.core, name))
 
     def delete(self, name: str) -> bool:
@@ -78,15 +78,15 @@ class Schedules:
         return self._queue.run(schedules.delete(self._queue.core, name))
 
     def next(self, name: str, count: int = 10) -> list[datetime]:
-        """The next slots of a schedule, paused or not; UnknownTrigger for a trigger that is not registered here."""
-        return self._queue.run(schedules.next_slots(self._queue.core, name, count))
+        """The next occurrences of a schedule, paused or not; UnknownTrigger if its trigger is not registered here."""
+        return self._queue.run(schedules.next_occurrences(self._queue.core, name, count))
 
     def backfill(self, name: str, since: datetime, until: datetime) -> int:
-        """Send a message for each slot from `since` to `until` (included), fired before or not; returns how many."""
+        """Send a message for each occurrence from `since` to `until` (included), fired or not; returns how many."""
         return self._queue.run(schedules.backfill(self._queue.core, name, since, until))
 
     def lateness(self) -> dict[str, Lateness]:
-        """By schedule, how late this process fired slots and delivered their messages; does not read the store."""
+        """By schedule, how late this process fired it and delivered its messages; does not read the store."""
         return dict(self._queue.core.claimer.firings.lateness)
 
     def _shown(self, steps: Steps[Schedule]) -> Scheduled:

@@ -18,10 +18,10 @@ from astyqueue.text import exact
 
 @dataclass(frozen=True, slots=True)
 class Fired:
-    """The result of `slots` slots from `slot` on: the message sent and when, or why none was sent."""
+    """What became of `occurrences` from `occurrence` on: the message sent and when, or why none was sent."""
 
-    slot: datetime
-    slots: int
+    occurrence: datetime
+    occurrences: int
     at: datetime
     message: MessageId | None
     why: str
@@ -30,8 +30,8 @@ class Fired:
         """The result as JSON, with instants as text."""
         message = None if self.message is None else str(self.message)
         return {
-            "slot": exact(self.slot),
-            "slots": self.slots,
+            "occurrence": exact(self.occurrence),
+            "occurrences": self.occurrences,
             "at": exact(self.at),
             "message": message,
             "why": self.why,
@@ -62,9 +62,9 @@ class Scheduled:
 
     @property
     def next(self) -> datetime | None:
-        """The next slot; None while it is paused, and once it has ended."""
-        slot = None if self.stored.paused else self.stored.next
-        return None if slot is None else instant(slot)
+        """The next occurrence; None while it is paused, and once it has ended."""
+        occurrence = None if self.stored.paused else self.stored.next
+        return None if occurrence is None else instant(occurrence)
 
     @property
     def history(self) -> list[Fired]:
@@ -97,16 +97,18 @@ class Scheduled:
             "key": template.key,
             "priority": template.priority,
             "headers": dict(template.headers),
-            "slots": stored.slots,
+            "occurrences": stored.occurrences,
             "fired": stored.fired,
             "skipped": stored.skipped,
-            "waiting": [exact(instant(slot)) for slot in stored.backlog],
+            "waiting": [exact(instant(occurrence)) for occurrence in stored.backlog],
             "created": exact(instant(stored.created)),
             "history": [fired.as_json() for fired in self.history],
         }
 
     def _fired(self, firing: Firing) -> Fired:
-        return Fired(instant(firing.slot), firing.slots, instant(firing.at), self._id(firing.run), firing.why)
+        return Fired(
+            instant(firing.occurrence), firing.occurrences, instant(firing.at), self._id(firing.run), firing.why
+        )
 
     def _id(self, run: Run | None) -> MessageId | None:
         return None if run is None else MessageId(self.row, run.priority, run.id)

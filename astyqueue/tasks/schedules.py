@@ -70,7 +70,7 @@ class Declaring(ABC):
     def scheduled(
         self, trigger: Trigger, **how: Unpack[Timetable]
     ) -> Callable[[Callable[P, R] | Task[P, R]], Task[P, R]]:
-        """A decorator that calls a function (or task) at each slot of a trigger; it returns the task."""
+        """A decorator that calls a function (or task) at each occurrence of a trigger; it returns the task."""
         policies = Policies.read(
             how.get("misfire", "once"), how.get("overlap", "allow"), how.get("after_failure", "go on")
         )

@@ -1,4 +1,4 @@
-"""The base of all triggers: a value that computes the next slot, and can be serialized."""
+"""The base of all triggers: a value that computes the next occurrence, and can be serialized."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Value:
 
 
 class Trigger(Value, ABC):
-    """A series of slots; equal triggers have equal slots in every process.
+    """A series of occurrences; equal triggers have equal occurrences in every process.
 
     Moments are whole microseconds since 1970 UTC; only `upcoming` takes and returns datetimes.
     """
@@ -50,7 +50,7 @@ class Trigger(Value, ABC):
 
     @abstractmethod
     def after(self, moment: int) -> int | None:
-        """The first slot strictly later than `moment`, or None after the last one; a slot at `moment` itself is past.
+        """The first occurrence later than `moment`, or None after the last one; one at `moment` itself is past.
 
         BadInput if the trigger depends on when it starts and is not anchored: see `anchored`.
         """
@@ -63,18 +63,18 @@ class Trigger(Value, ABC):
         return self
 
     def upcoming(self, moment: datetime) -> Iterator[datetime]:
-        """The slots strictly later than an aware datetime, in order, as datetimes in UTC."""
-        slot = instant_of(moment)
-        trigger = self.anchored(slot)
-        while (following := trigger.after(slot)) is not None:
+        """The occurrences strictly later than an aware datetime, in order, as datetimes in UTC."""
+        occurrence = instant_of(moment)
+        trigger = self.anchored(occurrence)
+        while (following := trigger.after(occurrence)) is not None:
             yield instant(following)
-            slot = following
+            occurrence = following
 
 
 def not_anchored(trigger: Trigger, instead: str = "") -> BadInput:
-    """The error of a trigger whose slots were requested before it was anchored; `instead` is an argument that helps."""
+    """The error of a trigger whose occurrences were asked for before it was anchored; `instead` is what helps."""
     remedy = f"give {instead}, or use trigger.anchored(moment)" if instead else "use trigger.anchored(moment)"
-    return BadInput(f"{trigger} is not anchored, so it has no slots yet: {remedy}")
+    return BadInput(f"{trigger} is not anchored, so it has no occurrences yet: {remedy}")
 
 
 def _plain(value: object) -> JsonValue:

@@ -10,13 +10,13 @@ from astyqueue.errors import BadInput
 from astyqueue.triggers.base import Trigger
 from astyqueue.triggers.calendars import Calendar
 
-#: The most excluded slots in a row: more than a year of hours. Searching them takes a third of a second.
+#: The most excluded occurrences in a row: more than a year of hours. Searching them takes a third of a second.
 MOST_DROPPED: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True, init=False)
 class AnyOf(Trigger):
-    """The slots of several triggers together; a moment that several of them have is one slot."""
+    """The occurrences of several triggers together; a moment that several of them have is one occurrence."""
 
     kind: ClassVar[str] = "any of"
 
@@ -30,9 +30,9 @@ class AnyOf(Trigger):
             raise BadInput(problem)
 
     def after(self, moment: int) -> int | None:
-        """The earliest of the triggers' next slots."""
+        """The earliest of the triggers' next occurrences."""
         following = (trigger.after(moment) for trigger in self.triggers)
-        return min((slot for slot in following if slot is not None), default=None)
+        return min((occurrence for occurrence in following if occurrence is not None), default=None)
 
     def anchored(self, moment: int, *, seed: str = "") -> AnyOf:
         """The same with each trigger anchored."""
@@ -41,10 +41,10 @@ class AnyOf(Trigger):
 
 @dataclass(frozen=True, slots=True, init=False)
 class Excluding(Trigger):
-    """The slots of a trigger that are in none of these calendars; excluded slots are dropped, not moved.
+    """The occurrences of a trigger that are in none of these calendars; excluded occurrences are dropped, not moved.
 
-    Dropped slots use up a trigger's count. There is no further slot if none is left within a hundred years, or after
-    `MOST_DROPPED` excluded times in a row.
+    Dropped occurrences use up a trigger's count. There is no further occurrence if none is left within a hundred years,
+    or after `MOST_DROPPED` excluded times in a row.
     """
 
     kind: ClassVar[str] = "excluding"
@@ -64,15 +64,15 @@ class Excluding(Trigger):
             raise BadInput(problem)
 
     def after(self, moment: int) -> int | None:
-        """The first slot later than `moment` that is in none of the calendars."""
-        slot = self.trigger.after(moment)
+        """The first occurrence later than `moment` that is in none of the calendars."""
+        occurrence = self.trigger.after(moment)
         for _ in range(MOST_DROPPED):
-            if slot is None or slot > moment + LONGEST:
+            if occurrence is None or occurrence > moment + LONGEST:
                 break
-            free = max(calendar.free(slot) for calendar in self.calendars)
-            if free == slot:
-                return slot
-            slot = self.trigger.after(free - 1)
+            free = max(calendar.free(occurrence) for calendar in self.calendars)
+            if free == occurrence:
+                return occurrence
+            occurrence = self.trigger.after(free - 1)
         return None
 
     def anchored(self, moment: int, *, seed: str = "") -> Excluding:

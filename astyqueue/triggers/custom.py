@@ -15,15 +15,17 @@ from astyqueue.durations import LATEST, instant_of
 from astyqueue.errors import BadInput
 from astyqueue.triggers.base import Trigger
 
-#: Gets an aware datetime in UTC and the trigger's arguments; returns the first slot strictly later, aware, or None.
-Slots = Callable[..., datetime | None]
+#: Gets an aware datetime in UTC and the trigger's arguments; returns the first occurrence strictly later, aware, or
+#: None.
+Occurrences = Callable[..., datetime | None]
 
 
 @dataclass(frozen=True, slots=True, init=False)
 class Custom(Trigger):
-    """The slots of a registered function; made by calling the result of `Triggers.register`.
+    """The occurrences of a registered function; made by calling the result of `Triggers.register`.
 
-    Two are equal if their names and arguments are. The function must be pure: every process must get the same slots.
+    Two are equal if their names and arguments are. The function must be pure: every process must get the same
+    occurrences.
     """
 
     kind: ClassVar[str] = "custom"
@@ -31,30 +33,30 @@ class Custom(Trigger):
     name: str
     #: As JSON, its keys in order.
     arguments: str
-    slots: Slots = field(compare=False, repr=False)
+    occurrences: Occurrences = field(compare=False, repr=False)
 
-    def __init__(self, name: str, slots: Slots, arguments: dict[str, JsonValue]) -> None:
+    def __init__(self, name: str, occurrences: Occurrences, arguments: dict[str, JsonValue]) -> None:
         """BadInput for arguments that have no JSON form."""
         try:
             written = json.dumps(arguments, sort_keys=True, allow_nan=False)
         except (TypeError, ValueError) as error:
             problem = f"the arguments of trigger {name!r} must be JSON ({error}): {arguments!r}"
             raise BadInput(problem) from error
-        self._fill(name=name, slots=slots, arguments=written)
+        self._fill(name=name, occurrences=occurrences, arguments=written)
 
     def after(self, moment: int) -> int | None:
         """The function's result; BadInput unless it is strictly later, because the trigger would never advance."""
-        found = self.slots(instant(moment), **json.loads(self.arguments))
+        found = self.occurrences(instant(moment), **json.loads(self.arguments))
         if found is None:
             return None
-        slot = _instant_in(found)
-        if slot is None or slot <= moment:
+        occurrence = _instant_in(found)
+        if occurrence is None or occurrence <= moment:
             problem = (
                 f"trigger {self.name!r} returned {found!r} for {instant(moment)}: it must return None, "
                 f"or an aware datetime later than that and at most {instant(LATEST)}"
             )
             raise BadInput(problem)
-        return slot
+        return occurrence
 
     def document(self) -> dict[str, JsonValue]:
         """The name and the arguments."""

@@ -16,7 +16,7 @@ from astyqueue.triggers.base import Trigger
 from astyqueue.triggers.calendars import Calendar, Days, Times
 from astyqueue.triggers.composite import AnyOf, Excluding
 from astyqueue.triggers.cron.cron import Cron
-from astyqueue.triggers.custom import Custom, Slots
+from astyqueue.triggers.custom import Custom, Occurrences
 from astyqueue.triggers.simple import Every, Once
 
 T = TypeVar("T")
@@ -29,10 +29,10 @@ class Triggers:
 
     def __init__(self) -> None:
         """Start without custom triggers; those of astyqueue need no registration."""
-        self._own: dict[str, Slots] = {}
+        self._own: dict[str, Occurrences] = {}
 
-    def register(self, name: str) -> Callable[[Slots], Callable[..., Custom]]:
-        """A decorator for a function that returns the first slot later than an aware datetime, or None.
+    def register(self, name: str) -> Callable[[Occurrences], Callable[..., Custom]]:
+        """A decorator for a function that returns the first occurrence later than an aware datetime, or None.
 
         It replaces the function by one that makes triggers: call it with the other arguments, by name. BadInput if the
         name is taken.
@@ -41,9 +41,9 @@ class Triggers:
             problem = f"a trigger named {name!r} is registered already"
             raise BadInput(problem)
 
-        def registered(slots: Slots) -> Callable[..., Custom]:
-            self._own[name] = slots
-            return lambda **arguments: Custom(name, slots, arguments)
+        def registered(occurrences: Occurrences) -> Callable[..., Custom]:
+            self._own[name] = occurrences
+            return lambda **arguments: Custom(name, occurrences, arguments)
 
         return registered
 

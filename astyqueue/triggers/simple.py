@@ -1,4 +1,4 @@
-"""Triggers of elapsed time, whatever zones and clock changes do: one slot, or one at each interval."""
+"""Triggers of elapsed time, whatever zones and clock changes do: one occurrence, or one at each interval."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from astyqueue.errors import BadInput
 from astyqueue.triggers.base import Trigger, not_anchored
 from astyqueue.units import SECOND
 
-#: The shortest interval: more frequent slots would be late before a process could fire them.
+#: The shortest interval: more frequent occurrences would be late before a process could fire them.
 SHORTEST_US: Final = SECOND // 1_000
 
 _DRAWN_BITS: Final = 64
@@ -20,7 +20,7 @@ _DRAWN_BITS: Final = 64
 
 @dataclass(frozen=True, slots=True, init=False)
 class Once(Trigger):
-    """One slot: at a moment, or at a delay after the trigger is anchored."""
+    """One occurrence: at a moment, or at a delay after the trigger is anchored."""
 
     kind: ClassVar[str] = "once"
 
@@ -49,11 +49,11 @@ class Once(Trigger):
 
 @dataclass(frozen=True, slots=True, init=False)
 class Every(Trigger):
-    """A slot at `start` and at each whole number of intervals after it, without drift.
+    """An occurrence at `start` and at each whole number of intervals after it, without drift.
 
-    With `jitter` each slot is delayed by a part of it, derived from the seed and the slot: the same in every process,
-    and never beyond the next slot. `count` is the total number of slots, fired or not; none is later than `end`, or
-    than the last valid instant.
+    With `jitter` each occurrence is delayed by a part of it, derived from the seed and the occurrence: the same in
+    every process, and never beyond the next occurrence. `count` is the total number of occurrences, fired or not; none
+    is later than `end`, or than the last valid instant.
     """
 
     kind: ClassVar[str] = "every"
@@ -89,15 +89,15 @@ class Every(Trigger):
             raise BadInput(problem)
 
     def after(self, moment: int) -> int | None:
-        """The first slot strictly later than `moment`."""
+        """The first occurrence strictly later than `moment`."""
         if self.start_us is None:
             raise not_anchored(self, "start=")
         number = max(0, (moment - self.start_us) // self.interval_us)
-        if self._slot(self.start_us, number) <= moment:
+        if self._occurrence(self.start_us, number) <= moment:
             number += 1
-        slot = self._slot(self.start_us, number)
+        occurrence = self._occurrence(self.start_us, number)
         counted_out = self.count is not None and number >= self.count
-        return None if counted_out or slot > (LATEST if self.end_us is None else self.end_us) else slot
+        return None if counted_out or occurrence > (LATEST if self.end_us is None else self.end_us) else occurrence
 
     def anchored(self, moment: int, *, seed: str = "") -> Every:
         """The same starting at `moment` plus its delay, unless it has a start; `seed` is for jitter without one."""
@@ -105,8 +105,8 @@ class Every(Trigger):
         drawn_with = seed if self.jitter_us is not None and self.seed is None else self.seed
         return self.but(start_us=start_us, delay_us=None, seed=drawn_with)
 
-    def _slot(self, start_us: int, number: int) -> int:
-        """The moment of a slot by its number, from zero."""
+    def _occurrence(self, start_us: int, number: int) -> int:
+        """The moment of an occurrence by its number, from zero."""
         even = start_us + number * self.interval_us
         return even if self.jitter_us is None else even + drawn(self.seed or "", even, below=self.jitter_us)
 
@@ -115,17 +115,17 @@ class Every(Trigger):
         if self.interval_us < SHORTEST_US:
             return "the interval of Every is at least a millisecond"
         if self.count is not None and (type(self.count) is not int or self.count < 1):
-            return f"count is {self.count!r}: give the number of slots, at least one"
+            return f"count is {self.count!r}: give the number of occurrences, at least one"
         if (self.jitter_us or 0) > self.interval_us:
-            return "jitter is at most the interval, so that no slot overtakes the next"
+            return "jitter is at most the interval, so that no occurrence overtakes the next"
         if self.start_us is not None and self.delay_us is not None:
             return "Every starts at a moment (start=) or after a delay, not both"
         if self.start_us is not None and self.end_us is not None and self.end_us < self.start_us:
-            return "end is before start: there would be no slot"
+            return "end is before start: there would be no occurrence"
         return ""
 
 
-def drawn(seed: str, slot: int, *, below: int) -> int:
+def drawn(seed: str, occurrence: int, *, below: int) -> int:
     """A pseudo-random number of at least zero and less than `below`, the same in every process and release."""
-    digest = blake2b(f"{seed}\0{slot}".encode(), digest_size=_DRAWN_BITS // 8).digest()
+    digest = blake2b(f"{seed}\0{occurrence}".encode(), digest_size=_DRAWN_BITS // 8).digest()
     return int.from_bytes(digest) * below >> _DRAWN_BITS

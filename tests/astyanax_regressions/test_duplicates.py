@@ -46,7 +46,7 @@ def _acked_twice(queue: MessageQueue, clock: TimeMachine, late: Delivery) -> Mes
 
 @pytest.mark.parametrize("key", ["order:7", None])
 @pytest.mark.every_store
-def test_each_slot_has_one_run_though_every_run_is_read_and_acked_twice(
+def test_each_occurrence_has_one_run_though_every_run_is_read_and_acked_twice(
     queue: MessageQueue, clock: TimeMachine, key: str | None
 ) -> None:
     """16 and 17: the next run was sent when one was read, and again by each process that acked it: the chain forked."""

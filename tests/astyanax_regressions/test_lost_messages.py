@@ -256,11 +256,11 @@ def test_a_trigger_that_a_process_does_not_know_is_left_to_those_who_do(
 ) -> None:
     """15: a trigger that could not be read was an error, and the message was dropped."""
     triggers = Triggers()
-    slot = instant(clock.now() + 60 * SECOND)
+    occurrence = instant(clock.now() + 60 * SECOND)
 
     @triggers.register("soon")
     def soon(moment: datetime) -> datetime | None:
-        return slot if moment < slot else None
+        return occurrence if moment < occurrence else None
 
     knows = MessageQueue.builder().store(store).clock(clock).name("jobs").triggers(triggers).build()
     knows.send("tick", trigger=soon())

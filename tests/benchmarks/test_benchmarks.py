@@ -246,7 +246,8 @@ def test_paths_counts_the_same_round_trips_each_time(capsys: pytest.CaptureFixtu
     assert counted["receive one message"]["round_trips"] == 2
     assert main(["paths", "--json"]) == 0
     again = json.loads(capsys.readouterr().out)
-    # A dispatcher has several threads, and the hour before a slot fires may include a rescan, at a random moment.
+    # A dispatcher has several threads, and the hour before an occurrence fires may include a rescan, at a random
+    # moment.
     one_thread = [name for name in counted if not name.startswith(("a dispatcher", "fire"))]
     assert {name: again[name] for name in one_thread} == {name: counted[name] for name in one_thread}
 

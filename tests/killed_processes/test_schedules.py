@@ -1,4 +1,4 @@
-"""kill -9 of processes that fire the same schedules: each slot has exactly one message, whenever they die."""
+"""kill -9 of processes that fire the same schedules: each occurrence has exactly one message, whenever they die."""
 
 from __future__ import annotations
 
@@ -57,17 +57,17 @@ class Fleet:
         self.alive.clear()
 
     def messages(self) -> dict[int, set[str]]:
-        """The ids of the messages of each slot; a message may have been handed out more than once."""
+        """The ids of the messages of each occurrence; a message may have been handed out more than once."""
         found: dict[int, set[str]] = defaultdict(set)
         for journal in self.folder.glob("journal-*"):
-            for slot, id_ in (line.split() for line in journal.read_text().splitlines()):
-                found[int(slot)].add(id_)
+            for occurrence, id_ in (line.split() for line in journal.read_text().splitlines()):
+                found[int(occurrence)].add(id_)
         return found
 
 
 @pytest.mark.full
 @pytest.mark.stores("sqlite", "cassandra")
-def test_each_slot_has_one_message_whenever_a_process_is_killed(place: Place, tmp_path: Path) -> None:
+def test_each_occurrence_has_one_message_whenever_a_process_is_killed(place: Place, tmp_path: Path) -> None:
     queue = MessageQueue.builder().store(place.url).name("mail").options(lease="2s", **ONE_ROW).build()
     schedules = Schedules(queue)
     fleet = Fleet(place.url, tmp_path)
@@ -86,12 +86,12 @@ def test_each_slot_has_one_message_whenever_a_process_is_killed(place: Place, tm
     _settle_down(queue)
     fleet.stop()
     messages = fleet.messages()
-    wanted = {slot: 0 for one in stored for slot in range(one.created, one.last + 1, SECOND // 10)}
+    wanted = {occurrence: 0 for one in stored for occurrence in range(one.created, one.last + 1, SECOND // 10)}
     for one in stored:
-        for slot in range(one.created, one.last + 1, SECOND // 10):
-            wanted[slot] += 1
+        for occurrence in range(one.created, one.last + 1, SECOND // 10):
+            wanted[occurrence] += 1
     assert len(wanted) > 50
-    assert {slot: len(ids) for slot, ids in messages.items()} == wanted
+    assert {occurrence: len(ids) for occurrence, ids in messages.items()} == wanted
     assert sum(one.fired for one in stored) == sum(wanted.values())
 
 

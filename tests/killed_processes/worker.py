@@ -1,8 +1,8 @@
 """A worker that writes down what it does, to be killed at any moment: `python worker.py WHAT URL QUEUE JOURNAL`.
 
 `handle` writes when the handler of a numbered message starts and ends, and its outcome; the same lines on the standard
-output wake the test that watches. `fire` fires the schedules of the queue and writes the slot (microseconds) and the
-id of each message that it handles.
+output wake the test that watches. `fire` fires the schedules of the queue and writes the occurrence (microseconds) and
+the id of each message that it handles.
 
 Each line is one write to a file opened with O_APPEND, so a line that was written stays, whatever happens to the
 process. The worker runs until its standard input ends.

@@ -28,21 +28,21 @@ WRONG_IN_CRONSIM: Final = {"Australia/Lord_Howe", "Pacific/Chatham", "America/St
 
 
 @A_ZONE
-def test_a_hundred_expressions_have_the_slots_that_every_minute_shows_around_changes_of_clocks(
+def test_a_hundred_expressions_have_the_occurrences_that_every_minute_shows_around_changes_of_clocks(
     zone: str, which: int
 ) -> None:
     random = Random(f"around {zone}")
     spans = windows(zone, year(which), random)
     drawn = possible(random, 100)
     assert {one.expression: wrong for one in drawn if (wrong := differing(one, zone, spans))} == {}
-    slots = sum(len(span.slots(one)) for one in drawn for span in spans)
+    occurrences = sum(len(span.occurrences(one)) for one in drawn for span in spans)
     compared = [one for one in drawn if told_alike(one) and zone not in WRONG_IN_CRONSIM]
     assert {one.expression: wrong for one in compared if (wrong := against_cronsim(one, zone, spans))} == {}
-    print(f"{zone} {which}: 100 expressions, {slots} slots, {len(compared)} also by cronsim")  # noqa: T201 - shown with -s
+    print(f"{zone} {which}: 100 expressions, {occurrences} occurrences, {len(compared)} also by cronsim")  # noqa: T201 - shown with -s
 
 
 @A_ZONE
-def test_five_expressions_have_the_slots_that_every_minute_of_a_year_shows(zone: str, which: int) -> None:
+def test_five_expressions_have_the_occurrences_that_every_minute_of_a_year_shows(zone: str, which: int) -> None:
     random = Random(f"year {zone}")
     days = year(which)
     span = Minutes(zone, days[0], days[-1])
@@ -73,7 +73,7 @@ def taken(expression: str) -> bool:
 
 
 def against_cronsim(drawn: Drawn, zone: str, spans: Iterable[Minutes]) -> list[int]:
-    """The seconds that are slots only by cronsim, or only by asking the trigger."""
+    """The seconds that are occurrences only by cronsim, or only by asking the trigger."""
     trigger = drawn.trigger(zone)
     wrong: set[int] = set()
     for span in spans:

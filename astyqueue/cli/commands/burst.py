@@ -12,22 +12,22 @@ from astyqueue.queue.queue import MessageQueue
 from astyqueue.units import SECOND, MonotonicUs
 from astyqueue.waiting import Wakeup
 
-#: A slot that stays due for longer than this is one that this process cannot fire; it is not waited for.
+#: An occurrence that stays due for longer than this is one that this process cannot fire; it is not waited for.
 _PATIENCE: Final = 5 * SECOND
 
 
 class WhenEmpty:
     """Calls `end` once no message of these queues is due or being worked on, in this process or in others.
 
-    A due slot of a schedule counts too, unless this process fires no schedules. Delayed messages, those backing off,
-    parked ones, and paused queues are not waited for.
+    A due occurrence of a schedule counts too, unless this process fires no schedules. Delayed messages, those backing
+    off, parked ones, and paused queues are not waited for.
     """
 
     def __init__(self, queues: Iterable[MessageQueue], end: Callable[[], None]) -> None:
         """`end` is called once."""
         self._queues = list(queues)
         self._end = end
-        self._slots: dict[tuple[str, str, int], MonotonicUs] = {}
+        self._occurrences: dict[tuple[str, str, int], MonotonicUs] = {}
 
     def watch(self) -> threading.Thread:
         """Start to poll the queues, in a new thread."""
@@ -62,18 +62,18 @@ class WhenEmpty:
         """Whether no work is left now. A peek for one message is cheap; messages are counted only if it finds none."""
         if queue.settings.behaviour.paused:
             return True
-        # Slots before messages: a slot fired between the two reads is a message by the second.
+        # Occurrences before messages: an occurrence fired between the two reads is a message by the second.
         if queue.peek(1, include="due") or self._may_fire(queue):
             return False
         counts = queue.counts()
         return not counts.waiting and not counts.in_flight
 
     def _may_fire(self, queue: MessageQueue) -> bool:
-        """Whether a slot is due that this process may still fire: one seen due for less than `_PATIENCE`."""
+        """Whether an occurrence is due that this process may still fire: one seen due for less than `_PATIENCE`."""
         if not queue.core.claimer.firings.on:
             return False
         ring, now, at = queue.core.ring, queue.core.process.now(), queue.clock.monotonic()
         listed = queue.run(list_schedules(ring.homes()))
         waiting = [one for one in listed.schedules if not one.paused and one.next is not None and one.next <= now]
         due = [(queue.name, one.name, one.next or 0) for one in waiting]
-        return any(at - self._slots.setdefault(slot, at) < _PATIENCE for slot in due)
+        return any(at - self._occurrences.setdefault(occurrence, at) < _PATIENCE for occurrence in due)

@@ -55,7 +55,7 @@ def list_schedules(session: Session, *, queue: str) -> None:
 @click.argument("name")
 @on_store
 def show(session: Session, *, queue: str, name: str) -> None:
-    """Show the schedule NAME of QUEUE, and the outcome of its last slots."""
+    """Show the schedule NAME of QUEUE, and the outcome of its last occurrences."""
     found = _schedules_of(session, queue).get(name)
     session.output.one(found, shown=_in_full)
     if found.history and not session.output.as_json:
@@ -64,7 +64,7 @@ def show(session: Session, *, queue: str, name: str) -> None:
 
 
 @schedules.command(
-    short_help="Send a body at each slot of a trigger.",
+    short_help="Send a body at each occurrence of a trigger.",
     epilog="""\b
     astyqueue schedules add emails digest --cron "0 9 * * mon-fri" --zone Europe/Paris --body '{"to": "ada"}'
     astyqueue schedules add emails refresh --every 5m --task shop.tasks.refresh
@@ -80,7 +80,7 @@ def show(session: Session, *, queue: str, name: str) -> None:
     "--count",
     type=click.IntRange(1),
     metavar="N",
-    help="Stop after N slots, with --cron or --every. [default: no limit]",
+    help="Stop after N occurrences, with --cron or --every. [default: no limit]",
 )
 @click.option(
     "--body",
@@ -97,7 +97,7 @@ def show(session: Session, *, queue: str, name: str) -> None:
     default="once",
     show_default=True,
     metavar="POLICY",
-    help="What to send for late slots: once, latest, all, skip, within 1h.",
+    help="What to send for late occurrences: once, latest, all, skip, within 1h.",
 )
 @click.option(
     "--overlap",
@@ -120,7 +120,7 @@ def show(session: Session, *, queue: str, name: str) -> None:
 )
 @on_store
 def add(session: Session, *, queue: str, name: str, replace: bool, **options: object) -> None:
-    """Add the schedule NAME to QUEUE, which then sends a message at each slot."""
+    """Add the schedule NAME to QUEUE, which then sends a message at each occurrence."""
     from astyqueue.cli.commands.send import message_of
 
     message = message_of(
@@ -137,7 +137,7 @@ def add(session: Session, *, queue: str, name: str, replace: bool, **options: ob
 @click.option("--why", default="by hand", show_default=True, help="Reason, shown with the schedule.")
 @on_store
 def pause(session: Session, *, queue: str, name: str, why: str) -> None:
-    """Pause the schedule NAME of QUEUE; its slots are skipped until it is resumed."""
+    """Pause the schedule NAME of QUEUE; its occurrences are skipped until it is resumed."""
     paused = _schedules_of(session, queue).pause(name, why)
     session.output.done(f"paused schedule {name} of queue {queue}", paused.as_json())
 
@@ -147,7 +147,7 @@ def pause(session: Session, *, queue: str, name: str, why: str) -> None:
 @click.argument("name")
 @on_store
 def resume(session: Session, *, queue: str, name: str) -> None:
-    """Resume the schedule NAME of QUEUE, at its next slot after now."""
+    """Resume the schedule NAME of QUEUE, at its next occurrence after now."""
     resumed = _schedules_of(session, queue).resume(name)
     session.output.done(f"schedule {name} of queue {queue}: next {_moment(resumed)}", resumed.as_json())
 
@@ -157,12 +157,12 @@ def resume(session: Session, *, queue: str, name: str) -> None:
 @click.argument("name")
 @on_store
 def run(session: Session, *, queue: str, name: str) -> None:
-    """Send a message of the schedule NAME of QUEUE now, in addition to its slots."""
+    """Send a message of the schedule NAME of QUEUE now, in addition to its occurrences."""
     ran = _schedules_of(session, queue).run(name)
     session.output.done(str(ran.message), {"name": name, "message": str(ran.message)})
 
 
-@schedules.command(short_help="Send a message for each slot of a range.")
+@schedules.command(short_help="Send a message for each occurrence of a range.")
 @click.argument("queue")
 @click.argument("name")
 @click.option(
@@ -174,7 +174,7 @@ def run(session: Session, *, queue: str, name: str) -> None:
 @click.option("--until", required=True, metavar="MOMENT", help="Last moment of the range (inclusive).")
 @on_store
 def backfill(session: Session, *, queue: str, name: str, since: str, until: str) -> None:
-    """Send a message for each slot of the schedule NAME of QUEUE in a range, even if the slot was fired before."""
+    """Send a message for each occurrence of the schedule NAME of QUEUE in a range, fired before or not."""
     sent = _schedules_of(session, queue).backfill(name, moment(since), moment(until))
     session.output.done(f"sent {sent} messages to {queue}", {"name": name, "sent": sent})
 
@@ -243,7 +243,7 @@ def reconcile(
         click.echo("all schedules are as the app declares them")
 
 
-@schedules.command(name="next", short_help="List the next slots of a schedule.")
+@schedules.command(name="next", short_help="List the next occurrences of a schedule.")
 @click.argument("queue")
 @click.argument("name")
 @click.option(
@@ -252,17 +252,17 @@ def reconcile(
     default=10,
     show_default=True,
     metavar="N",
-    help="Number of slots to list.",
+    help="Number of occurrences to list.",
 )
 @on_store
-def next_slots(session: Session, *, queue: str, name: str, count: int) -> None:
-    """List the next slots of the schedule NAME of QUEUE."""
-    slots = _schedules_of(session, queue).next(name, count)
+def next_occurrences(session: Session, *, queue: str, name: str, count: int) -> None:
+    """List the next occurrences of the schedule NAME of QUEUE."""
+    occurrences = _schedules_of(session, queue).next(name, count)
     session.output.listing(
-        slots,
-        shown=lambda slot: {"slot": slot},
-        as_json=lambda slot: {"slot": exact(slot)},
-        none="there are no further slots",
+        occurrences,
+        shown=lambda occurrence: {"occurrence": occurrence},
+        as_json=lambda occurrence: {"occurrence": exact(occurrence)},
+        none="there are no further occurrences",
     )
 
 
@@ -279,7 +279,7 @@ def _trigger(options: dict[str, object]) -> Trigger:
         message = "--zone needs --cron: intervals and moments are the same in every zone"
         raise BadInput(message)
     if count is not None and at is not None:
-        message = "--count needs --cron or --every: --at has one slot"
+        message = "--count needs --cron or --every: --at has one occurrence"
         raise BadInput(message)
     counted = count if isinstance(count, int) else None
     if cron is not None:
@@ -293,7 +293,7 @@ def _row(found: Scheduled) -> Record:
         "name": found.name,
         "next": found.next,
         "paused": found.paused or None,
-        "last": last.slot if last else None,
+        "last": last.occurrence if last else None,
         "fired": found.stored.fired,
         "skipped": found.stored.skipped,
         "trigger": _in_words(found.trigger),
@@ -316,8 +316,8 @@ def _in_full(found: Scheduled) -> Record:
 
 def _firing(fired: Fired) -> Record:
     return {
-        "slot": fired.slot,
-        "slots": fired.slots,
+        "occurrence": fired.occurrence,
+        "occurrences": fired.occurrences,
         "at": fired.at,
         "message": fired.message and str(fired.message),
         "why": fired.why,

@@ -312,6 +312,6 @@ def _own_schedule(home: str, key: str, column: Column | None) -> Schedule | None
 def _to_come(home: str, schedule: Schedule) -> Found:
     """The next run: it has its id already, but is not stored yet."""
     run = next_run_of(schedule)
-    slot = ids.moment(run.id)
-    content = Content.of(message_of(schedule, run, slot=slot, now=slot).value)
+    occurrence = ids.moment(run.id)
+    content = Content.of(message_of(schedule, run, occurrence=occurrence, now=occurrence).value)
     return Found(MessageId(home, *run), content, Standing.DELAYED, hidden_until=schedule.wakes)

@@ -41,7 +41,8 @@ class Type(IntEnum):
 class State(IntEnum):
     """Why the messages of a timer are hidden; plain columns have WAITING (messages) or NONE (all others).
 
-    A timer of state NEXT_SLOT hides no message: it is due when the schedule named by its `holder` has something to do.
+    A timer of state NEXT_OCCURRENCE hides no message: it is due when the schedule named by its `holder` has something
+    to do.
     """
 
     NONE = 0
@@ -50,7 +51,7 @@ class State(IntEnum):
     BACKING_OFF = 3
     SNOOZED = 4
     PARKED = 5
-    NEXT_SLOT = 6
+    NEXT_OCCURRENCE = 6
 
 
 #: Plain numbers for the innermost loops, where access to an enumeration's member costs as much as making the name.
@@ -226,8 +227,8 @@ def _cut_short(count: int) -> None:
 
 
 def _check_listed(name: Name, listed: tuple[Entry | Mark, ...]) -> None:
-    """Raise ValueError for an unknown state, for the timer of a slot that lists messages, and for invalid ids."""
-    if name.state not in _TIMER_STATES or (listed and name.state == State.NEXT_SLOT):
+    """Raise ValueError for an unknown state, for an occurrence's timer that lists messages, and for invalid ids."""
+    if name.state not in _TIMER_STATES or (listed and name.state == State.NEXT_OCCURRENCE):
         message = f"its state is {name.state}, and it lists {len(listed)} messages"
         raise ValueError(message)
     if listed:

@@ -40,29 +40,29 @@ def trigger_name(name: str) -> Name:
     return Name(Type.TRIGGER, 0, ids.of_text(name), State.NONE)
 
 
-def slot_timer(process: Client, schedule: Schedule) -> Timer | None:
+def occurrence_timer(process: Client, schedule: Schedule) -> Timer | None:
     """The timer that is due when a schedule next has something to do; it hides no message. None if it never has."""
     due = schedule.wakes
     if due is None:
         return None
-    name = Name(Type.TIMER, 0, process.id_at(due), State.NEXT_SLOT)
+    name = Name(Type.TIMER, 0, process.id_at(due), State.NEXT_OCCURRENCE)
     return encoded(Timer(name, (), process.nonce(), schedule.name, 0))
 
 
-def run_of(schedule: Schedule, slot: int) -> Run:
-    """The message of a slot: the same whichever process fires it."""
-    return Run(schedule.template.priority, ids.derived(slot, f"{schedule.name}\n{schedule.made}"))
+def run_of(schedule: Schedule, occurrence: int) -> Run:
+    """The message of an occurrence: the same whichever process fires it."""
+    return Run(schedule.template.priority, ids.derived(occurrence, f"{schedule.name}\n{schedule.made}"))
 
 
-def message_of(schedule: Schedule, run: Run, *, slot: int, now: int, unique: bool = False) -> Put:
+def message_of(schedule: Schedule, run: Run, *, occurrence: int, now: int, unique: bool = False) -> Put:
     """The column of a message of this schedule; `unique`: the message becomes the owner of the schedule's key."""
     template = schedule.template
     envelope = Envelope(
         sent=now,
-        due=slot,
+        due=occurrence,
         key=template.key,
         headers={**template.headers, SCHEDULE: schedule.name},
-        expires=None if template.expires is None else max(slot, now) + template.expires,
+        expires=None if template.expires is None else max(occurrence, now) + template.expires,
         lease=template.lease,
         attempts=template.attempts,
         body=None,
@@ -98,7 +98,7 @@ def encode_schedule(schedule: Schedule) -> bytes:
         "next": schedule.next,
         "backlog": schedule.backlog,
         "run": _written(schedule.run),
-        "counts": [schedule.slots, schedule.fired, schedule.skipped],
+        "counts": [schedule.occurrences, schedule.fired, schedule.skipped],
         "history": [[*firing[:3], _written(firing.run), firing.why] for firing in schedule.history],
     }
     return b"%b%b\n%b" % (FORMAT, to_json(head), template.body)
@@ -136,7 +136,7 @@ def decode_schedule(row: str, value: bytes) -> Schedule:
 
 
 def _schedule(head: dict[str, Any], body: bytes) -> Schedule:
-    slots, fired, skipped = head["counts"]
+    occurrences, fired, skipped = head["counts"]
     return Schedule(
         name=check_schedule_name(head["name"]),
         declared=head["trigger"],
@@ -150,9 +150,9 @@ def _schedule(head: dict[str, Any], body: bytes) -> Schedule:
         last=_moment(head["last"], "last"),
         next=None if head["next"] is None else _moment(head["next"], "next"),
         paused=_text(head["paused"], "paused"),
-        backlog=tuple(_moment(slot, "backlog") for slot in head["backlog"]),
+        backlog=tuple(_moment(occurrence, "backlog") for occurrence in head["backlog"]),
         run=_read(head["run"]),
-        slots=_number(slots, "slots"),
+        occurrences=_number(occurrences, "occurrences"),
         fired=_number(fired, "fired"),
         skipped=_number(skipped, "skipped"),
         history=tuple(_firing(*firing) for firing in head["history"]),
@@ -183,9 +183,13 @@ def _misfire(fields: list[Any]) -> Misfire:
     )
 
 
-def _firing(slot: object, slots: object, at: object, run: object, why: object) -> Firing:
+def _firing(occurrence: object, occurrences: object, at: object, run: object, why: object) -> Firing:
     return Firing(
-        _moment(slot, "history"), _number(slots, "history"), _moment(at, "history"), _read(run), _text(why, "history")
+        _moment(occurrence, "history"),
+        _number(occurrences, "history"),
+        _moment(at, "history"),
+        _read(run),
+        _text(why, "history"),
     )
 
 

@@ -44,11 +44,11 @@ class TimerChange(NamedTuple):
 class RowSnapshot:
     """A row as one process sees it. Losing or corrupting it costs extra reads, never a message.
 
-    `fires`: this process fires schedules, so a slot that is due is a reason to scan. `valid_at`: when the header was
-    last known to be current. `ids_scanned`: ids that this process scanned since the last header commit; at 1 000 the
-    cursors are stored. `claimed_since_late_scan`: messages that this process claimed, whose tombstones the last late
-    scan has not passed yet.
-    `strides`, `strides_of_timers`: how much time one read of messages, or of timers, may cover.
+    `fires`: this process fires schedules, so an occurrence that is due is a reason to scan. `valid_at`: when the header
+    was last known to be current. `ids_scanned`: ids that this process scanned since the last header commit; at 1 000
+    the cursors are stored. `claimed_since_late_scan`: messages that this process claimed, whose tombstones the last
+    late scan has not passed yet. `strides`, `strides_of_timers`: how much time one read of messages, or of timers, may
+    cover.
     """
 
     row: str
@@ -114,7 +114,7 @@ class RowSnapshot:
             self.dead = None
 
     def clock_was_set_back(self, now: int) -> None:
-        """Move cursors back, as `hold_back` does, and fire postponed slots when they are due by the new time."""
+        """Move cursors back, as `hold_back` does, and fire postponed occurrences when they are due by the new time."""
         self.hold_back(now)
         self.upcoming.postponed.clear()
 
@@ -213,13 +213,13 @@ class RowSnapshot:
         return [timer for timer in found if timer.state in CLAIMABLE]
 
     @property
-    def next_slot(self) -> int | None:
-        """When this process can fire the next slot; None if it fires no schedules or knows of no slot."""
-        return self.upcoming.next_slot(self.timers) if self.fires and self.timers else None
+    def next_occurrence(self) -> int | None:
+        """When this process can fire the next occurrence; None if it fires no schedules or knows of no occurrence."""
+        return self.upcoming.next_occurrence(self.timers) if self.fires and self.timers else None
 
     def next_scan(self, now: int) -> int | None:
         """When to scan this row again even if no message is sent; None for no such moment."""
-        due = self.upcoming.next_claim(self.timers or {}), self.next_slot
+        due = self.upcoming.next_claim(self.timers or {}), self.next_occurrence
         soonest = min([self.scans.next_late(now), *[moment for moment in due if moment is not None]])
         return soonest if soonest < NEVER else None
 

@@ -1,4 +1,4 @@
-"""When the timers of a row are due: timers whose messages any process may claim then, and next slots of schedules."""
+"""When the timers of a row are due: those whose messages any process may claim, and next occurrences of schedules."""
 
 from __future__ import annotations
 
@@ -23,28 +23,28 @@ _FEW: Final = 1_000
 class TimerIndex:
     """The due times of a row's known timers. Entries of timers that are gone are dropped when they come up.
 
-    `postponed`: slots that this process cannot fire now, with the moment at which it tries again.
+    `postponed`: occurrences that this process cannot fire now, with the moment at which it tries again.
     """
 
     postponed: dict[Name, int] = field(default_factory=dict)
     _claimable: Heap = field(default_factory=list)
-    _slots: Heap = field(default_factory=list)
+    _occurrences: Heap = field(default_factory=list)
 
     def __repr__(self) -> str:
         """The number of entries."""
-        claimable, slots = len(self._claimable), len(self._slots)
-        return f"<TimerIndex: {claimable} claimable, {slots} slots, {len(self.postponed)} postponed>"
+        claimable, occurrences = len(self._claimable), len(self._occurrences)
+        return f"<TimerIndex: {claimable} claimable, {occurrences} occurrences, {len(self.postponed)} postponed>"
 
     def clear(self) -> None:
-        """Forget all timers. Postponed slots stay postponed."""
+        """Forget all timers. Postponed occurrences stay postponed."""
         self._claimable.clear()
-        self._slots.clear()
+        self._occurrences.clear()
 
     def add(self, timer: Timer, known: Timers) -> None:
         """Add a timer and the marks in it."""
-        if timer.state == State.NEXT_SLOT:
-            heapq.heappush(self._slots, (timer.due, timer.name))
-            self._slots = _swept(self._slots, known)
+        if timer.state == State.NEXT_OCCURRENCE:
+            heapq.heappush(self._occurrences, (timer.due, timer.name))
+            self._occurrences = _swept(self._occurrences, known)
             return
         for due in (timer.due, *[mark.due for mark in timer.marks]):
             heapq.heappush(self._claimable, (due, timer.name))
@@ -52,20 +52,20 @@ class TimerIndex:
 
     def earliest(self, known: Timers) -> int | None:
         """When the first timer or mark is due; None if there is none."""
-        firsts = _first(self._claimable, known), _first(self._slots, known)
+        firsts = _first(self._claimable, known), _first(self._occurrences, known)
         return min([due for due in firsts if due is not None], default=None)
 
     def next_claim(self, known: Timers) -> int | None:
         """When the next message of a timer may be claimed; None if there is none."""
         return _first(self._claimable, known)
 
-    def next_slot(self, known: Timers) -> int | None:
-        """When the next slot can fire in this process; a postponed slot counts from its postponement's end on."""
-        first = _first(self._slots, known)
+    def next_occurrence(self, known: Timers) -> int | None:
+        """When the next occurrence can fire in this process; a postponed one counts from its postponement's end on."""
+        first = _first(self._occurrences, known)
         if first is None or not self.postponed:
             return first
         self.postponed = {name: moment for name, moment in self.postponed.items() if name in known}
-        free = (due for due, name in self._slots if name in known and name not in self.postponed)
+        free = (due for due, name in self._occurrences if name in known and name not in self.postponed)
         return min((*free, *self.postponed.values()), default=None)
 
     def claimable(self, known: Timers, now: int) -> list[Timer]:
@@ -78,14 +78,14 @@ class TimerIndex:
             found.append((due, min([one.id for one in hidden_by(timer)], default=ids.LEAST), name))
         return [known[name] for _, _, name in sorted(found)]
 
-    def slots(self, known: Timers, now: int, limit: int) -> list[Timer]:
-        """Up to `limit` timers of slots that are due and not postponed, the earliest first."""
+    def occurrences(self, known: Timers, now: int, limit: int) -> list[Timer]:
+        """Up to `limit` timers of occurrences that are due and not postponed, the earliest first."""
         found: list[Name] = []
         passed: list[Name] = []
-        while len(found) < limit and (name := _pop(self._slots, known, now)) is not None:
+        while len(found) < limit and (name := _pop(self._occurrences, known, now)) is not None:
             (passed if self.postponed.get(name, 0) > now else found).append(name)
         for name in (*found, *passed):
-            heapq.heappush(self._slots, (ids.moment(name.id), name))
+            heapq.heappush(self._occurrences, (ids.moment(name.id), name))
         return [known[name] for name in dict.fromkeys(found)]
 
 

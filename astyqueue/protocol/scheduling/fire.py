@@ -1,8 +1,8 @@
-"""Firing schedules: one commit fires the next slots of many schedules and inserts their messages into the row.
+"""Firing schedules: one commit fires the next occurrences of many schedules and inserts their messages into the row.
 
-The commit expects the header, and each schedule's column and slot timer, as they were read; it replaces the last two.
-So if several processes find a slot due, exactly one fires it, whenever any of them crashes. After an unknown outcome
-the columns show the result: the next scan, of any process, continues from there.
+The commit expects the header, and each schedule's column and occurrence timer, as they were read; it replaces the last
+two. So if several processes find an occurrence due, exactly one fires it, whenever any of them crashes. After an
+unknown outcome the columns show the result: the next scan, of any process, continues from there.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from astyqueue.protocol.layout.schedule_column import (
     decode_schedule,
     encode_schedule,
     message_of,
-    slot_timer,
+    occurrence_timer,
     trigger_name,
 )
 from astyqueue.protocol.layout.unique_key import KeyOwner
 from astyqueue.protocol.row.snapshot import RowSnapshot, load_snapshot
 from astyqueue.protocol.row.transaction import HeaderCommits, RowTransaction, bump_header, timers_without
-from astyqueue.protocol.scheduling.policies import Decision, LastRun, SkippedSlots, decide, skipped_by
+from astyqueue.protocol.scheduling.policies import Decision, LastRun, SkippedOccurrences, decide, skipped_by
 from astyqueue.protocol.sending.key_hints import write_key_hints
 from astyqueue.protocol.sending.key_state import keys_of
 from astyqueue.protocol.steps import BATCH_BYTES, BATCH_COLUMNS, Client, Steps, read_one
@@ -45,28 +45,29 @@ _EACH: Final = 3
 #: Commits before the row's messages are claimed again, and refusals after which this process leaves the row for now.
 _COMMITS: Final = 32
 _TRIES: Final = 3
-#: After this long (microseconds) a firing decides on no more slots: its process must also renew leases and claim.
+#: After this long (microseconds) a firing decides on no more occurrences: its process must also renew leases and claim.
 _LONG: Final = SECOND // 10
-#: Delay before a slot that waits for its last run is tried again, and one whose schedule this process cannot read.
+#: Delay before an occurrence that waits for its last run is tried again, and one whose schedule this process cannot
+#: read.
 WAITS: Final = SECOND // 2
 UNKNOWN_FOR: Final = 60 * SECOND
 #: Schedules cached from one firing to the next.
 _REMEMBERED: Final = 50_000
 
 
-class FiredSlot(NamedTuple):
-    """A slot that was fired, when, its run, and the template of its message."""
+class FiredOccurrence(NamedTuple):
+    """An occurrence that was fired, when, its run, and the template of its message."""
 
     schedule: str
-    slot: int
+    occurrence: int
     at: int
     run: Run
     template: Template
 
 
-def fired(schedule: Schedule, sent: Mapping[int, Run], at: int) -> list[FiredSlot]:
-    """The messages that a schedule sent at a moment, by their slots."""
-    return [FiredSlot(schedule.name, slot, at, run, schedule.template) for slot, run in sent.items()]
+def fired(schedule: Schedule, sent: Mapping[int, Run], at: int) -> list[FiredOccurrence]:
+    """The messages that a schedule sent at a moment, by their occurrences."""
+    return [FiredOccurrence(schedule.name, occurrence, at, run, schedule.template) for occurrence, run in sent.items()]
 
 
 class KnownSchedule(NamedTuple):
@@ -79,10 +80,10 @@ class KnownSchedule(NamedTuple):
 
 @dataclass(slots=True)
 class Firing:
-    """Slots of one row for one commit; `keys`: the columns of keys owned by schedules that end with it, by schedule.
+    """Occurrences of one row for one commit; `keys`: the columns of keys of schedules that end with it, by schedule.
 
-    `gone`: slot timers without a schedule. `listed`, `shrunk` and `successors`: the timers that the commit writes and
-    those that lose cancelled messages, and by their new slot timers the schedules as it leaves them.
+    `gone`: occurrence timers without a schedule. `listed`, `shrunk` and `successors`: the timers that the commit writes
+    and those that lose cancelled messages, and by their new occurrence timers the schedules as it leaves them.
     """
 
     now: int
@@ -112,7 +113,7 @@ class Firing:
 
 
 class RowSchedules:
-    """One process's cache of the schedules that it fires; losing it costs extra reads, never a slot."""
+    """One process's cache of the schedules that it fires; losing it costs extra reads, never an occurrence."""
 
     def __init__(self, process: Client, triggers: Triggers) -> None:
         """Create an empty cache; `triggers` has the registered trigger types."""
@@ -120,16 +121,18 @@ class RowSchedules:
         self._process = process
         self._known: dict[tuple[str, Name], KnownSchedule] = {}
 
-    def fire(self, snapshot: RowSnapshot, skipped: list[SkippedSlots] | None = None) -> Steps[list[FiredSlot]]:
-        """Fire the due slots of a row, in at most 32 commits. The snapshot is updated, or forgotten after an error.
+    def fire(
+        self, snapshot: RowSnapshot, skipped: list[SkippedOccurrences] | None = None
+    ) -> Steps[list[FiredOccurrence]]:
+        """Fire the due occurrences of a row, in at most 32 commits; updates the snapshot, or forgets it after an error.
 
-        Skipped slots are added to `skipped`, also before an error.
+        Skipped occurrences are added to `skipped`, also before an error.
         """
         if len(self._known) > _REMEMBERED:
             self._known.clear()
         firings = _Firings(self._process, snapshot, self.triggers, self._known)
-        sent: list[FiredSlot] = []
-        passed: list[SkippedSlots] = [] if skipped is None else skipped
+        sent: list[FiredOccurrence] = []
+        passed: list[SkippedOccurrences] = [] if skipped is None else skipped
         try:
             while (firing := (yield from firings.until_applied())) is not None:
                 for decision in firing.decisions.values():
@@ -143,7 +146,7 @@ class RowSchedules:
 
 @dataclass(slots=True)
 class _Firings(HeaderCommits[Firing]):
-    """The commits that fire the due slots of one row; `known`: the cached schedules, by row and slot timer."""
+    """The commits that fire the due occurrences of one row; `known`: the cached schedules, by row and timer."""
 
     process: Client
     snapshot: RowSnapshot
@@ -155,14 +158,14 @@ class _Firings(HeaderCommits[Firing]):
     _header: Header = field(init=False)
 
     def plan(self) -> Steps[Firing | None]:
-        """Decide on the due slots; None when no slot is due, or enough was done for now."""
+        """Decide on the due occurrences; None when no occurrence is due, or enough was done for now."""
         snapshot, row = self.snapshot, self.snapshot.row
         while self._planned < _COMMITS and self._took < _LONG:
             self._planned += 1
             now = self.process.now()
             snapshot.apply_settles()
             yield from load_snapshot(snapshot, now)
-            due = snapshot.upcoming.slots(snapshot.timers or {}, now, TOGETHER)
+            due = snapshot.upcoming.occurrences(snapshot.timers or {}, now, TOGETHER)
             if not due:
                 break
             firing = Firing(now, {timer.name: timer for timer in due})
@@ -232,7 +235,7 @@ class _Firings(HeaderCommits[Firing]):
         self._took += self.process.now() - began
 
     def transaction(self, plan: Firing) -> Steps[RowTransaction]:
-        """The successors of the schedules, their messages and slot timers, and the next header."""
+        """The successors of the schedules, their messages and occurrence timers, and the next header."""
         change = RowTransaction(self.snapshot.row)
         for name in plan.decisions:
             self._replace(change, plan, name)
@@ -252,7 +255,7 @@ class _Firings(HeaderCommits[Firing]):
         return change
 
     def _replace(self, change: RowTransaction, firing: Firing, name: Name) -> None:
-        """Replace a schedule and its slot timer by their successors."""
+        """Replace a schedule and its occurrence timer by their successors."""
         known, schedule = firing.known[name], firing.decisions[name].schedule
         column = trigger_name(schedule.name)
         change.expect(column, known.value)
@@ -264,7 +267,7 @@ class _Firings(HeaderCommits[Firing]):
             return
         value = encode_schedule(schedule)
         change.put(column, value)
-        if timer := slot_timer(self.process, schedule):
+        if timer := occurrence_timer(self.process, schedule):
             firing.listed.append(timer)
             firing.successors[timer.name] = KnownSchedule(value, schedule, known.trigger)
 
@@ -304,7 +307,7 @@ class _Firings(HeaderCommits[Firing]):
 
 
 def _ends(schedule: Schedule) -> bool:
-    """Whether it is to be deleted: a repeated message's schedule is after its last slot; others stay for operators."""
+    """Whether it is to be deleted: a repeated message's schedule is, after its last one; others stay for operators."""
     return schedule.ended and schedule.origin is Origin.MESSAGE
 
 
@@ -346,11 +349,13 @@ def _asks(schedule: Schedule) -> bool:
 
 def _messages(change: RowTransaction, firing: Firing) -> list[Put]:
     sent = [
-        (decision.schedule, run, slot) for decision in firing.decisions.values() for slot, run in decision.sent.items()
+        (decision.schedule, run, occurrence)
+        for decision in firing.decisions.values()
+        for occurrence, run in decision.sent.items()
     ]
     puts = [
-        message_of(schedule, run, slot=slot, now=firing.now, unique=schedule.name in firing.keys)
-        for schedule, run, slot in sent
+        message_of(schedule, run, occurrence=occurrence, now=firing.now, unique=schedule.name in firing.keys)
+        for schedule, run, occurrence in sent
     ]
     for put in puts:
         change.put(put.name, put.value)

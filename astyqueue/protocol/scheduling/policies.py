@@ -1,4 +1,4 @@
-"""Deciding on a schedule's slots: which are due, and what its policies send or skip for them; no I/O."""
+"""Deciding on a schedule's occurrences: which are due, and what its policies send or skip for them; no I/O."""
 
 from __future__ import annotations
 
@@ -23,61 +23,62 @@ from astyqueue.protocol.layout.schedule_column import run_of
 from astyqueue.triggers import Trigger
 from astyqueue.units import SECOND
 
-#: Slots computed one by one; of more due slots, those between the first and the latest ones are not counted.
+#: Occurrences computed one by one; of more due occurrences, those between the first and the latest ones are not
+#: counted.
 WALKED: Final = 20_000
 #: Messages of one schedule in one commit.
 AT_ONCE: Final = 50
 
 _STILL_RUNS: Final = "the run before has not ended"
-_ONE_WAITS: Final = "the run before has not ended, and a slot waits for that already"
-_TOO_MANY_WAIT: Final = f"the run before has not ended, and {BACKLOG} slots wait for that already"
-_CANCELLED: Final = "cancelled as the next slot came"
+_ONE_WAITS: Final = "the run before has not ended, and an occurrence waits for that already"
+_TOO_MANY_WAIT: Final = f"the run before has not ended, and {BACKLOG} occurrences wait for that already"
+_CANCELLED: Final = "cancelled as the next occurrence came"
 _MISFIRES: Final = {
-    "latest": "late, and only the latest slot is fired",
-    "all": "late, and only the latest few slots are fired",
+    "latest": "late, and only the latest occurrence is fired",
+    "all": "late, and only the latest few occurrences are fired",
     "skip": "too late",
     "within": "too late",
 }
 
 
-class DueSlots(NamedTuple):
-    """The slots that are due: the first, the latest of them in order, and the number of all."""
+class DueOccurrences(NamedTuple):
+    """The occurrences that are due: the first, the latest of them in order, and the number of all."""
 
     first: int
     latest: list[int]
     number: int
 
 
-def due_slots(trigger: Trigger, last: int, now: int) -> DueSlots | None:
-    """The slots later than `last` and up to now, if there are any."""
+def due_occurrences(trigger: Trigger, last: int, now: int) -> DueOccurrences | None:
+    """The occurrences later than `last` and up to now, if there are any."""
     found: deque[int] = deque(maxlen=ALL_AT_MOST)
     count = 0
     first: int | None = None
-    for slot in islice(_slots(trigger, last, now), WALKED):
-        first = slot if first is None else first
-        found.append(slot)
+    for occurrence in islice(_occurrences(trigger, last, now), WALKED):
+        first = occurrence if first is None else first
+        found.append(occurrence)
         count += 1
     if first is None:
         return None
     if count == WALKED:
         latest = _latest(trigger, found[-1], now)
-        return DueSlots(first, [*found, *latest][-ALL_AT_MOST:], count + len(latest))
-    return DueSlots(first, list(found), count)
+        return DueOccurrences(first, [*found, *latest][-ALL_AT_MOST:], count + len(latest))
+    return DueOccurrences(first, list(found), count)
 
 
-def _slots(trigger: Trigger, last: int, now: int) -> Iterator[int]:
-    slot = trigger.after(last)
-    while slot is not None and slot <= now:
-        yield slot
-        slot = trigger.after(slot)
+def _occurrences(trigger: Trigger, last: int, now: int) -> Iterator[int]:
+    occurrence = trigger.after(last)
+    while occurrence is not None and occurrence <= now:
+        yield occurrence
+        occurrence = trigger.after(occurrence)
 
 
 def _latest(trigger: Trigger, last: int, now: int) -> list[int]:
-    """The latest slots up to now, searched from further and further back: there may be millions in between."""
+    """The latest occurrences up to now, searched from further and further back: there may be millions in between."""
     back = SECOND
     while True:
         since = max(last, now - back)
-        found = list(islice(_slots(trigger, since, now), WALKED))
+        found = list(islice(_occurrences(trigger, since, now), WALKED))
         if since == last or len(found) >= ALL_AT_MOST:
             return found
         back *= 2
@@ -85,10 +86,10 @@ def _latest(trigger: Trigger, last: int, now: int) -> list[int]:
 
 @dataclass(slots=True)
 class Decision:
-    """The result of firing a schedule: the schedule after it, the runs to send by slot, and the run to cancel.
+    """The result of firing a schedule: the schedule after it, the runs to send by occurrence, and the run to cancel.
 
     If nothing changes, `schedule` is the same object as before: it waits for its last run to end. `firings` has the
-    result of every slot; the schedule itself keeps only the last few.
+    result of every occurrence; the schedule itself keeps only the last few.
     """
 
     schedule: Schedule
@@ -97,20 +98,20 @@ class Decision:
     firings: list[Firing] = field(default_factory=list)
 
 
-class SkippedSlots(NamedTuple):
-    """A number of `slots` of a schedule, from `slot` on, for which no message was sent; `at`: when that was decided."""
+class SkippedOccurrences(NamedTuple):
+    """That many `occurrences`, from `occurrence` on, for which no message was sent; `at`: when that was decided."""
 
     schedule: str
-    slot: int
-    slots: int
+    occurrence: int
+    occurrences: int
     at: int
     why: str
 
 
-def skipped_by(schedule: str, firings: Iterable[Firing]) -> list[SkippedSlots]:
-    """The skipped slots among these firings."""
+def skipped_by(schedule: str, firings: Iterable[Firing]) -> list[SkippedOccurrences]:
+    """The skipped occurrences among these firings."""
     return [
-        SkippedSlots(schedule, firing.slot, firing.slots, firing.at, firing.why)
+        SkippedOccurrences(schedule, firing.occurrence, firing.occurrences, firing.at, firing.why)
         for firing in firings
         if firing.run is None
     ]
@@ -124,13 +125,13 @@ class LastRun(NamedTuple):
 
 
 def decide(schedule: Schedule, trigger: Trigger, run: LastRun, *, now: int, room: int = AT_ONCE) -> Decision:
-    """Decide on a schedule's due slots, for at most `room` messages; afterwards the next slot may be due as well.
+    """Decide on a schedule's due occurrences, for at most `room` messages; afterwards the next one may be due as well.
 
     A schedule that has ended belongs to a repeated message, and stays only while its last run is alive.
     """
     if schedule.ended and not run.alive:
         return Decision(replace(schedule, run=None))
-    due = due_slots(trigger, schedule.last, now)
+    due = due_occurrences(trigger, schedule.last, now)
     if schedule.policies.after_failure is AfterFailure.PAUSE and run.dead and (due or schedule.backlog):
         return _pause(schedule, due, now)
     deciding = _Deciding(schedule, now, running=run.alive)
@@ -141,17 +142,17 @@ def decide(schedule: Schedule, trigger: Trigger, run: LastRun, *, now: int, room
     return deciding.decision(trigger)
 
 
-def _pause(schedule: Schedule, due: DueSlots | None, now: int) -> Decision:
+def _pause(schedule: Schedule, due: DueOccurrences | None, now: int) -> Decision:
     why = "its last run failed, and after that it pauses"
-    slot = due.first if due else schedule.backlog[0]
+    occurrence = due.first if due else schedule.backlog[0]
     missed = (due.number if due else 0) + len(schedule.backlog)
-    firings = [Firing(slot, missed, now, None, why)]
+    firings = [Firing(occurrence, missed, now, None, why)]
     paused = replace(
         schedule,
         paused=why,
         backlog=(),
         last=due.latest[-1] if due else schedule.last,
-        slots=schedule.slots + (due.number if due else 0),
+        occurrences=schedule.occurrences + (due.number if due else 0),
         skipped=schedule.skipped + missed,
         history=remembered(schedule, firings),
     )
@@ -164,7 +165,7 @@ def remembered(schedule: Schedule, firings: list[Firing]) -> tuple[Firing, ...]:
 
 
 class _Deciding:
-    """The slots of one schedule, dealt with one after the other."""
+    """The occurrences of one schedule, dealt with one after the other."""
 
     def __init__(self, schedule: Schedule, now: int, *, running: bool) -> None:
         self.backlog = list(schedule.backlog)
@@ -175,60 +176,60 @@ class _Deciding:
         self._cancelled: Run | None = None
         self._firings: list[Firing] = []
         self._last = schedule.last
-        self._slots = 0
+        self._occurrences = 0
         self._skipped = 0
 
-    def deal_with(self, due: DueSlots, room: int) -> None:
-        """Fire the slots that the policies allow, at most `room` messages."""
+    def deal_with(self, due: DueOccurrences, room: int) -> None:
+        """Fire the occurrences that the policies allow, at most `room` messages."""
         kept = _kept(self._schedule.policies.misfire, due, self._now)
         fired = kept[: max(1, room - len(self._sent))]
         standing = due.number if self._schedule.policies.misfire.kind == "once" else len(kept)
         if dropped := due.number - standing:
             self._skip(due.first, dropped, _MISFIRES[self._schedule.policies.misfire.kind])
-        for slot in fired:
-            self._meet(slot, due.number if standing != len(kept) else 1)
+        for occurrence in fired:
+            self._meet(occurrence, due.number if standing != len(kept) else 1)
         self._last = fired[-1] if len(fired) < len(kept) else due.latest[-1]
-        self._slots += due.number - len(kept) + len(fired)
+        self._occurrences += due.number - len(kept) + len(fired)
 
-    def _meet(self, slot: int, stands_for: int) -> None:
+    def _meet(self, occurrence: int, stands_for: int) -> None:
         match self._schedule.policies.overlap:
             case Overlap.SKIP if self._running:
-                self._skip(slot, stands_for, _STILL_RUNS)
+                self._skip(occurrence, stands_for, _STILL_RUNS)
             case Overlap.QUEUE_ONE if self._running:
-                self._queue(slot, stands_for, (1, _ONE_WAITS))
+                self._queue(occurrence, stands_for, (1, _ONE_WAITS))
             case Overlap.QUEUE_ALL if self._running:
-                self._queue(slot, stands_for, (BACKLOG, _TOO_MANY_WAIT))
+                self._queue(occurrence, stands_for, (BACKLOG, _TOO_MANY_WAIT))
             case Overlap.CANCEL_RUNNING if self._running:
                 self._cancel()
-                self.send(slot, stands_for)
+                self.send(occurrence, stands_for)
             case _:
-                self.send(slot, stands_for)
+                self.send(occurrence, stands_for)
 
-    def send(self, slot: int, stands_for: int) -> None:
-        """Send a message for a slot."""
-        run = self._sent[slot] = run_of(self._schedule, slot)
-        self._firings.append(Firing(slot, stands_for, self._now, run))
+    def send(self, occurrence: int, stands_for: int) -> None:
+        """Send a message for an occurrence."""
+        run = self._sent[occurrence] = run_of(self._schedule, occurrence)
+        self._firings.append(Firing(occurrence, stands_for, self._now, run))
         self._running = True
 
-    def _queue(self, slot: int, stands_for: int, bound: tuple[int, str]) -> None:
+    def _queue(self, occurrence: int, stands_for: int, bound: tuple[int, str]) -> None:
         most, why = bound
         if len(self.backlog) >= most:
-            self._skip(slot, stands_for, why)
+            self._skip(occurrence, stands_for, why)
         else:
-            self.backlog.append(slot)
+            self.backlog.append(occurrence)
 
-    def _skip(self, slot: int, slots: int, why: str) -> None:
-        self._skipped += slots
-        self._firings.append(Firing(slot, slots, self._now, None, why))
+    def _skip(self, occurrence: int, occurrences: int, why: str) -> None:
+        self._skipped += occurrences
+        self._firings.append(Firing(occurrence, occurrences, self._now, None, why))
 
     def _cancel(self) -> None:
         """Cancel the run planned just now, or else the last run."""
         if not self._sent:
             self._cancelled = self._schedule.run
             return
-        slot, _ = self._sent.popitem()
-        self._firings = [firing for firing in self._firings if firing.run is None or firing.slot != slot]
-        self._skip(slot, 1, _CANCELLED)
+        occurrence, _ = self._sent.popitem()
+        self._firings = [firing for firing in self._firings if firing.run is None or firing.occurrence != occurrence]
+        self._skip(occurrence, 1, _CANCELLED)
 
     def decision(self, trigger: Trigger) -> Decision:
         """The decision; the unchanged schedule if nothing happened."""
@@ -240,7 +241,7 @@ class _Deciding:
             next=trigger.after(self._last),
             backlog=tuple(self.backlog),
             run=[*self._sent.values()][-1] if self._sent else self._schedule.run,
-            slots=self._schedule.slots + self._slots,
+            occurrences=self._schedule.occurrences + self._occurrences,
             fired=self._schedule.fired + len(self._sent),
             skipped=self._schedule.skipped + self._skipped,
             history=remembered(self._schedule, self._firings),
@@ -248,15 +249,15 @@ class _Deciding:
         return Decision(schedule, self._sent, self._cancelled, self._firings)
 
 
-def _kept(misfire: Misfire, due: DueSlots, now: int) -> list[int]:
-    """The slots to send a message for, in order."""
+def _kept(misfire: Misfire, due: DueOccurrences, now: int) -> list[int]:
+    """The occurrences to send a message for, in order."""
     match misfire.kind:
         case "once":
             return [due.first]
         case "all":
             return due.latest[-misfire.bound :]
         case "skip":
-            return [slot for slot in due.latest[-1:] if slot >= now - misfire.bound]
+            return [occurrence for occurrence in due.latest[-1:] if occurrence >= now - misfire.bound]
         case "within":
-            return [slot for slot in due.latest if slot >= now - misfire.bound]
+            return [occurrence for occurrence in due.latest if occurrence >= now - misfire.bound]
     return due.latest[-1:]

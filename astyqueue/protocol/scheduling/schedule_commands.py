@@ -22,13 +22,13 @@ from astyqueue.protocol.layout.schedule_column import (
 from astyqueue.protocol.layout.unique_key import KeyOwningSchedule, key_name
 from astyqueue.protocol.row.snapshot import RowSnapshot
 from astyqueue.protocol.row.transaction import CommitLoop, CommitPlan, timers_without
-from astyqueue.protocol.scheduling.fire import FiredSlot, fired, standing
+from astyqueue.protocol.scheduling.fire import FiredOccurrence, fired, standing
 from astyqueue.protocol.scheduling.policies import (
     Decision,
     LastRun,
-    SkippedSlots,
+    SkippedOccurrences,
     decide,
-    due_slots,
+    due_occurrences,
     remembered,
     skipped_by,
 )
@@ -47,7 +47,7 @@ from astyqueue.protocol.steps import BATCH_BYTES, Client, Steps, read_column, re
 from astyqueue.store import Column, Name, Put, Slice
 from astyqueue.triggers import Cron, Every, Excluding, Trigger
 
-#: Slots of one backfill, and messages of it in one commit.
+#: Occurrences of one backfill, and messages of it in one commit.
 BACKFILLED: Final = 10_000
 _TOGETHER: Final = 100
 _BYTES: Final = BATCH_BYTES // 2
@@ -56,7 +56,7 @@ _MEANWHILE: Final = "it was paused"
 
 @dataclass(frozen=True, slots=True)
 class RequestedSchedule:
-    """A schedule as a caller requests it, with slots later than `since` (microseconds), or from now on."""
+    """A schedule as a caller requests it, with occurrences later than `since` (microseconds), or from now on."""
 
     trigger: Trigger
     template: Template
@@ -68,8 +68,8 @@ class RequestedSchedule:
 def save(kept: ScheduleHandle, wanted: RequestedSchedule, *, replaces: bool) -> Steps[Schedule]:
     """Create a schedule or replace the one of its name; raises ScheduleTaken if it exists and `replaces` is false.
 
-    A replacement with an equal trigger goes on as before. Another trigger starts again, but past slots are deducted
-    from its count. Raises BadInput if a person's trigger has no slot from now on.
+    A replacement with an equal trigger goes on as before. Another trigger starts again, but past occurrences are
+    deducted from its count. Raises BadInput if a person's trigger has no occurrence from now on.
     """
     mark = kept.process.nonce().hex()
     after: list[Schedule] = []
@@ -97,19 +97,19 @@ def save(kept: ScheduleHandle, wanted: RequestedSchedule, *, replaces: bool) -> 
 
 def _check_will_fire(name: str, trigger: Trigger, now: int) -> None:
     if trigger.anchored(now, seed=name).after(now - 1) is None:
-        problem = f"schedule {name!r} would never send anything: {trigger} has no slot from now on"
+        problem = f"schedule {name!r} would never send anything: {trigger} has no occurrence from now on"
         raise BadInput(problem)
 
 
 class RepeatingSend:
     """A send of a repeated message: its schedule, and its unique key if it has one.
 
-    `fired`: the slots that were sent at once.
+    `fired`: the occurrences that were sent at once.
     """
 
     def __init__(self, kept: ScheduleHandle, wanted: RequestedSchedule, unique: Unique | None) -> None:
         """With `unique`, the schedule is made only if its key is free or is made free."""
-        self.fired: list[FiredSlot] = []
+        self.fired: list[FiredOccurrence] = []
         self._kept = kept
         self._wanted = wanted
         self._unique = unique
@@ -120,7 +120,7 @@ class RepeatingSend:
         """Create the schedule; returns its first run, or the message that keeps the key.
 
         Raises ScheduleTaken if the message has no unique key and a schedule of its name exists; raises BadInput, and
-        stores nothing, if the trigger has no slot.
+        stores nothing, if the trigger has no occurrence.
         """
         yield from CommitLoop(self._kept.process, RowSnapshot(self._kept.row, 1)).carry_out(self._plan)
         return cast("KeyHolder", self._holder)  # each plan sets the holder
@@ -172,7 +172,9 @@ class RepeatingSend:
             if state.repeats is None:
                 cancel(plan, snapshot, state)
             elif state.repeats.run:
-                cancel(plan, snapshot, KeyState(None, state.owner))  # its schedule and slot timer are replaced anyway
+                cancel(
+                    plan, snapshot, KeyState(None, state.owner)
+                )  # its schedule and occurrence timer are replaced anyway
         if self._unique:
             plan.taken.append(
                 (key.column, Put(key_name(self._kept.name), KeyOwningSchedule(self._kept.name, self._mark).encode()))
@@ -185,9 +187,9 @@ class RepeatingSend:
 
 
 def _begun(schedule: Schedule, trigger: Trigger, now: int) -> Decision:
-    """Fire the first slot with the send if it is now, unless it is also the last: that is left to a firing."""
+    """Fire the first occurrence with the send if it is now, unless it is also the last: that is left to a firing."""
     if schedule.next is None:
-        problem = f"{trigger} has no slot from now on, so the message would never be delivered"
+        problem = f"{trigger} has no occurrence from now on, so the message would never be delivered"
         raise BadInput(problem)
     begun = decide(schedule, trigger.anchored(now, seed=schedule.name), LastRun(), now=now)
     return Decision(schedule) if begun.schedule.ended else begun
@@ -218,13 +220,18 @@ def _remade(before: Schedule, wanted: RequestedSchedule, now: int) -> Schedule:
     if declared == before.declared:
         return schedule
     last = max(before.last, now - 1)
-    slots = before.slots if _count_in(before.declared) is not None else 0
-    trigger = _less(wanted.trigger, slots)
+    occurrences = before.occurrences if _count_in(before.declared) is not None else 0
+    trigger = _less(wanted.trigger, occurrences)
     if trigger is None:
-        return replace(schedule, declared=declared, last=last, next=None, slots=slots)
+        return replace(schedule, declared=declared, last=last, next=None, occurrences=occurrences)
     anchored = trigger.anchored(now, seed=before.name)
     return replace(
-        schedule, declared=declared, anchored=anchored.document(), last=last, next=anchored.after(last), slots=slots
+        schedule,
+        declared=declared,
+        anchored=anchored.document(),
+        last=last,
+        next=anchored.after(last),
+        occurrences=occurrences,
     )
 
 
@@ -235,18 +242,18 @@ def _count_in(document: object) -> object:
     return document.get("count") or _count_in(document.get("trigger"))
 
 
-def _less(trigger: Trigger, slots: int) -> Trigger | None:
-    """The trigger with its count reduced by `slots`, if it has one; None when no slot is left."""
+def _less(trigger: Trigger, occurrences: int) -> Trigger | None:
+    """The trigger with its count reduced by `occurrences`, if it has one; None when no occurrence is left."""
     if isinstance(trigger, Excluding):
-        inner = _less(trigger.trigger, slots)
+        inner = _less(trigger.trigger, occurrences)
         return None if inner is None else trigger.but(trigger=inner)
     if not isinstance(trigger, Every | Cron) or trigger.count is None:
         return trigger
-    return trigger.but(count=trigger.count - slots) if trigger.count > slots else None
+    return trigger.but(count=trigger.count - occurrences) if trigger.count > occurrences else None
 
 
 def pause(kept: ScheduleHandle, why: str) -> Steps[Schedule]:
-    """Pause a schedule until it is resumed; slots that are due meanwhile are skipped."""
+    """Pause a schedule until it is resumed; occurrences that are due meanwhile are skipped."""
 
     def becomes(schedule: Schedule) -> Steps[ScheduleUpdate | None]:
         yield from ()
@@ -256,7 +263,7 @@ def pause(kept: ScheduleHandle, why: str) -> Steps[Schedule]:
 
 
 def resume(kept: ScheduleHandle, trigger: Callable[[Schedule], Trigger]) -> Steps[Schedule]:
-    """Resume a paused schedule with its next slot from now on, even if its last run is dead."""
+    """Resume a paused schedule with its next occurrence from now on, even if its last run is dead."""
 
     def becomes(schedule: Schedule) -> Steps[ScheduleUpdate | None]:
         if not schedule.paused:
@@ -268,14 +275,14 @@ def resume(kept: ScheduleHandle, trigger: Callable[[Schedule], Trigger]) -> Step
     return (yield from kept.change(becomes))
 
 
-def passed_over(schedule: Schedule) -> list[SkippedSlots]:
-    """The slots that the last resume skipped, if it is the latest entry of the schedule's history."""
+def passed_over(schedule: Schedule) -> list[SkippedOccurrences]:
+    """The occurrences that the last resume skipped, if it is the latest entry of the schedule's history."""
     return skipped_by(schedule.name, [firing for firing in schedule.history[-1:] if firing.why == _MEANWHILE])
 
 
 def _passed(schedule: Schedule, trigger: Trigger, now: int) -> Schedule:
-    """The schedule with the slots of its pause skipped."""
-    due = due_slots(trigger, schedule.last, now)
+    """The schedule with the occurrences of its pause skipped."""
+    due = due_occurrences(trigger, schedule.last, now)
     if due is None:
         return schedule
     last = due.latest[-1]
@@ -283,14 +290,14 @@ def _passed(schedule: Schedule, trigger: Trigger, now: int) -> Schedule:
         schedule,
         last=last,
         next=trigger.after(last),
-        slots=schedule.slots + due.number,
+        occurrences=schedule.occurrences + due.number,
         skipped=schedule.skipped + due.number,
         history=remembered(schedule, [Firing(due.first, due.number, now, None, _MEANWHILE)]),
     )
 
 
 def run_now(kept: ScheduleHandle) -> Steps[Schedule]:
-    """Send a message of a schedule now, in addition to its slots; also when it is paused or has ended."""
+    """Send a message of a schedule now, in addition to its occurrences; also when it is paused or has ended."""
 
     def becomes(schedule: Schedule) -> Steps[ScheduleUpdate | None]:
         yield from ()
@@ -302,46 +309,49 @@ def run_now(kept: ScheduleHandle) -> Steps[Schedule]:
     return (yield from kept.change(becomes))
 
 
-def backfill(kept: ScheduleHandle, slots: list[int]) -> Steps[list[FiredSlot]]:
-    """Send a message for each of these slots, whether or not it was fired, all in one commit."""
+def backfill(kept: ScheduleHandle, occurrences: list[int]) -> Steps[list[FiredOccurrence]]:
+    """Send a message for each of these occurrences, whether or not it was fired, all in one commit."""
     nonce = kept.process.nonce().hex()
-    result: list[list[FiredSlot]] = []
+    result: list[list[FiredOccurrence]] = []
 
     def becomes(schedule: Schedule) -> Steps[ScheduleUpdate | None]:
         yield from ()
         now = kept.process.now()
-        sent = {slot: Run(schedule.template.priority, ids.derived(slot, f"{schedule.name}\n{nonce}")) for slot in slots}
-        firing = Firing(slots[0], len(slots), now, sent[slots[-1]], "backfilled")
+        sent = {
+            occurrence: Run(schedule.template.priority, ids.derived(occurrence, f"{schedule.name}\n{nonce}"))
+            for occurrence in occurrences
+        }
+        firing = Firing(occurrences[0], len(occurrences), now, sent[occurrences[-1]], "backfilled")
         result[:] = [fired(schedule, sent, now)]
-        return replace(schedule, fired=schedule.fired + len(slots), history=remembered(schedule, [firing])), sent
+        return replace(schedule, fired=schedule.fired + len(occurrences), history=remembered(schedule, [firing])), sent
 
     yield from kept.change(becomes)
     return result[0]
 
 
-def in_commits(schedule: Schedule, slots: list[int]) -> list[list[int]]:
-    """The slots of a backfill, divided into groups that fit into one commit each."""
+def in_commits(schedule: Schedule, occurrences: list[int]) -> list[list[int]]:
+    """The occurrences of a backfill, divided into groups that fit into one commit each."""
     together = min(_TOGETHER, max(1, _BYTES // len(schedule.template.body)))
-    return [slots[first : first + together] for first in range(0, len(slots), together)]
+    return [occurrences[first : first + together] for first in range(0, len(occurrences), together)]
 
 
-def slots_between(trigger: Trigger, since: int, until: int) -> list[int]:
-    """The slots from `since` to `until`, both included; raises BadInput for more than 10 000, or an empty range."""
+def occurrences_between(trigger: Trigger, since: int, until: int) -> list[int]:
+    """The occurrences from `since` to `until`, both included; BadInput for more than 10 000, or an empty range."""
     if since > until:
         problem = f"the range ends ({instant(until)}) before it begins ({instant(since)}): exchange since and until"
         raise BadInput(problem)
-    slots: list[int] = []
-    slot = trigger.after(since - 1)
-    while slot is not None and slot <= until:
-        if len(slots) == BACKFILLED:
+    occurrences: list[int] = []
+    occurrence = trigger.after(since - 1)
+    while occurrence is not None and occurrence <= until:
+        if len(occurrences) == BACKFILLED:
             problem = (
-                f"there are more than {BACKFILLED} slots from {instant(since)} to {instant(until)}: "
+                f"there are more than {BACKFILLED} occurrences from {instant(since)} to {instant(until)}: "
                 "backfill them in parts"
             )
             raise BadInput(problem)
-        slots.append(slot)
-        slot = trigger.after(slot)
-    return slots
+        occurrences.append(occurrence)
+        occurrence = trigger.after(occurrence)
+    return occurrences
 
 
 def remove(kept: ScheduleHandle, *, with_run: bool = False) -> Steps[Schedule | None]:
@@ -373,12 +383,12 @@ def discard(process: Client, row: str, name: Name) -> Steps[bool]:
         column = yield from read_column(row, name)
         if column is None:
             return None
-        slots = [
+        occurrences = [
             timer
             for timer in (snapshot.timers or {}).values()
-            if timer.state == State.NEXT_SLOT and trigger_name(timer.holder) == name
+            if timer.state == State.NEXT_OCCURRENCE and trigger_name(timer.holder) == name
         ]
-        return _Discarding(freed=[column], shrunk=[(timer, None) for timer in slots])
+        return _Discarding(freed=[column], shrunk=[(timer, None) for timer in occurrences])
 
     return (yield from CommitLoop(process, RowSnapshot(row, 1)).carry_out(plan)) is not None
 

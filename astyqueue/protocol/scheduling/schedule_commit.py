@@ -1,7 +1,7 @@
 """Changing one schedule, by a header commit of its home row.
 
-Each change gives the schedule another slot timer, so that a process that cached the schedule by its timer never acts on
-an old version.
+Each change gives the schedule another occurrence timer, so that a process that cached the schedule by its timer never
+acts on an old version.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from astyqueue.protocol.layout.schedule_column import (
     decode_schedule,
     encode_schedule,
     message_of,
-    slot_timer,
+    occurrence_timer,
     trigger_name,
 )
 from astyqueue.protocol.row.snapshot import RowSnapshot
 from astyqueue.protocol.row.transaction import CommitLoop, CommitPlan
 from astyqueue.protocol.scheduling.fire import entries_of
 from astyqueue.protocol.sending.key_hints import write_key_hints
-from astyqueue.protocol.sending.key_state import slot_timers
+from astyqueue.protocol.sending.key_state import occurrence_timers
 from astyqueue.protocol.steps import Client, Steps, read_column
 from astyqueue.store import Column, Put
 
-#: A change of a schedule: its successor, and the messages that it sends at once, by slot.
+#: A change of a schedule: its successor, and the messages that it sends at once, by occurrence.
 ScheduleUpdate = tuple[Schedule, dict[int, Run]]
 
 
@@ -70,18 +70,18 @@ class ScheduleHandle:
         return after[0]
 
     def edit(self, snapshot: RowSnapshot, column: Column | None, edit: ScheduleEdit) -> CommitPlan:
-        """The commit that replaces a schedule; its slot timer is replaced whether or not its due time changes."""
+        """The commit that replaces a schedule; its occurrence timer is replaced whether or not its due time changes."""
         plan = ScheduleEditPlan(
-            shrunk=[(timer, None) for timer in slot_timers(snapshot, self.name)], kept=self, edit=edit
+            shrunk=[(timer, None) for timer in occurrence_timers(snapshot, self.name)], kept=self, edit=edit
         )
         if edit.after is None:
             plan.freed = [column] if column else []
             return plan
         after, now = replace(edit.after, mark=edit.mark), self.process.now()
         plan.taken = [(column, Put(trigger_name(self.name), encode_schedule(after)))]
-        plan.puts = [message_of(after, run, slot=slot, now=now) for slot, run in edit.sent.items()]
-        if slot := slot_timer(self.process, after):
-            plan.listed.append(slot)
+        plan.puts = [message_of(after, run, occurrence=occurrence, now=now) for occurrence, run in edit.sent.items()]
+        if occurrence := occurrence_timer(self.process, after):
+            plan.listed.append(occurrence)
         if plan.puts:
             plan.listed.append(visible_at(self.process, now, entries_of(plan.puts)))
         return plan
@@ -113,8 +113,8 @@ class ScheduleEditPlan(CommitPlan):
             return found is None or before is None or found.made != before.made
         if found is not None and found.mark == self.edit.mark:
             return True
-        ends_with_its_slots = found is None and after.origin is Origin.MESSAGE
-        if (found.mark if found else None) == (before.mark if before else None) and not ends_with_its_slots:
+        ends_with_its_occurrences = found is None and after.origin is Origin.MESSAGE
+        if (found.mark if found else None) == (before.mark if before else None) and not ends_with_its_occurrences:
             return False
         message = f"row {row}: unknown whether schedule {self.kept.name!r} was changed: another process changed it too"
         raise OutcomeUnknown(message)

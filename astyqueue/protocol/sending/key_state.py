@@ -54,7 +54,7 @@ FREE: Final = KeyState()
 
 
 def next_run_of(schedule: Schedule) -> Run:
-    """The message of the next slot to fire."""
+    """The message of the next occurrence to fire."""
     return run_of(schedule, schedule.backlog[0] if schedule.backlog else schedule.next or schedule.last)
 
 
@@ -136,13 +136,13 @@ def cancel(plan: CommitPlan, snapshot: RowSnapshot, state: KeyState) -> None:
         plan.messages.append(message_name(*message))
         plan.shrunk += timers_without(snapshot, {message.id})
     if state.repeats is not None:
-        plan.shrunk += [(timer, None) for timer in slot_timers(snapshot, state.repeats.schedule.name)]
+        plan.shrunk += [(timer, None) for timer in occurrence_timers(snapshot, state.repeats.schedule.name)]
 
 
-def slot_timers(snapshot: RowSnapshot, schedule: str) -> list[Timer]:
-    """The timers of a schedule's next slots."""
+def occurrence_timers(snapshot: RowSnapshot, schedule: str) -> list[Timer]:
+    """The timers of a schedule's next occurrences."""
     return [
         timer
         for timer in (snapshot.timers or {}).values()
-        if timer.state == State.NEXT_SLOT and timer.holder == schedule
+        if timer.state == State.NEXT_OCCURRENCE and timer.holder == schedule
     ]

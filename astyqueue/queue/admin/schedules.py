@@ -46,7 +46,8 @@ from astyqueue.triggers import Trigger
 BODY_BYTES: Final = 128 * 1024
 #: A body within every limit.
 _SHORTEST: Final = 0
-#: Default policies of a message's own trigger: all slots, one run after the other, as if it put itself back each time.
+#: Default policies of a message's own trigger: all occurrences, one run after the other, as if it put itself back each
+#: time.
 _OWN: Final = Policies(Misfire.read("all"), Overlap.QUEUE_ALL)
 
 
@@ -77,7 +78,7 @@ def _name_of(key: str) -> str:
 
 
 def _has_sent(schedule: Schedule, message: MessageId) -> bool:
-    """Whether the schedule is a message's own and sent this message for one of its slots."""
+    """Whether the schedule is a message's own and sent this message for one of its occurrences."""
     return schedule.origin is Origin.MESSAGE and run_of(schedule, 0).id[8:] == message.id[8:]
 
 
@@ -129,7 +130,7 @@ def send(
     if trigger is not None:
         return send_recurring(core, message, trigger, _policies_of(message, misfire, overlap))
     if misfire is not None or overlap is not None:
-        problem = "misfire= and overlap= apply to the slots of a trigger: give a trigger= too, or omit them"
+        problem = "misfire= and overlap= apply to the occurrences of a trigger: give a trigger= too, or omit them"
         raise BadInput(problem)
     return core.send(message)
 
@@ -144,7 +145,7 @@ def _policies_of(message: Message, misfire: str | None, overlap: str | None) -> 
 
 
 def send_recurring(core: QueueRuntime, message: Message, trigger: Trigger, policies: Policies = _OWN) -> Steps[Sent]:
-    """Send a message that recurs at the slots of its own trigger; returns the id of its first run.
+    """Send a message that recurs at the occurrences of its own trigger; returns the id of its first run.
 
     KeyTaken is raised if another message has its unique key, ScheduleTaken if its key is the name of a schedule.
     """
@@ -188,7 +189,7 @@ def pause(core: QueueRuntime, name: str, why: str) -> Steps[Schedule]:
 
 
 def resume(core: QueueRuntime, name: str) -> Steps[Schedule]:
-    """Resume a schedule with its next slot from now on."""
+    """Resume a schedule with its next occurrence from now on."""
     kept, history = handle_of(core, name), core.claimer.history
     schedule = yield from stored.resume(kept, lambda one: trigger_of(core, one))
     yield from history.tell(history.events.of_skipping(stored.passed_over(schedule)))
@@ -197,26 +198,26 @@ def resume(core: QueueRuntime, name: str) -> Steps[Schedule]:
 
 
 def run_now(core: QueueRuntime, name: str) -> Steps[Schedule]:
-    """Send a message of a schedule now, besides its slots."""
+    """Send a message of a schedule now, besides its occurrences."""
     kept, history = handle_of(core, name), core.claimer.history
     schedule = yield from stored.run_now(kept)
     asked_for = schedule.history[-1]
-    sent = fired(schedule, {asked_for.slot: asked_for.run} if asked_for.run else {}, asked_for.at)
+    sent = fired(schedule, {asked_for.occurrence: asked_for.run} if asked_for.run else {}, asked_for.at)
     yield from history.tell(history.events.of_scheduled(kept.row, sent))
     yield from core.claimer.announce([(kept.row, None)])
     return schedule
 
 
 def backfill(core: QueueRuntime, name: str, since: datetime, until: datetime) -> Steps[int]:
-    """Send a message for each slot of a range; returns the number of slots."""
+    """Send a message for each occurrence of a range; returns the number of occurrences."""
     kept, history = handle_of(core, name), core.claimer.history
     schedule = yield from show(core, name)
-    slots = stored.slots_between(trigger_of(core, schedule), instant_of(since), instant_of(until))
-    for part in stored.in_commits(schedule, slots):
+    occurrences = stored.occurrences_between(trigger_of(core, schedule), instant_of(since), instant_of(until))
+    for part in stored.in_commits(schedule, occurrences):
         sent = yield from stored.backfill(kept, part)
         yield from history.tell(history.events.of_scheduled(kept.row, sent))
         yield from core.claimer.announce([(kept.row, None)])
-    return len(slots)
+    return len(occurrences)
 
 
 def remove(core: QueueRuntime, name: str, *, with_run: bool = False) -> Steps[Schedule | None]:
@@ -252,9 +253,9 @@ def all_of(core: QueueRuntime) -> Steps[list[Schedule]]:
     return schedules_in(core.ring.homes())
 
 
-def next_slots(core: QueueRuntime, name: str, count: int) -> Steps[list[datetime]]:
-    """The next slots of a schedule, also while it is paused."""
-    check_count(count, "slots cannot be listed")
+def next_occurrences(core: QueueRuntime, name: str, count: int) -> Steps[list[datetime]]:
+    """The next occurrences of a schedule, also while it is paused."""
+    check_count(count, "occurrences cannot be listed")
     schedule = yield from show(core, name)
     if schedule.next is None:
         return []
@@ -263,7 +264,7 @@ def next_slots(core: QueueRuntime, name: str, count: int) -> Steps[list[datetime
 
 
 def of_message(message: MessageId) -> Steps[Schedule | None]:
-    """The schedule that sent this message for a slot, if it is the message's own trigger; else None.
+    """The schedule that sent this message for an occurrence, if it is the message's own trigger; else None.
 
     A stored message names its schedule; for one that is gone, all schedules of its row are read.
     """

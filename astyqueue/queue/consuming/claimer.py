@@ -235,7 +235,7 @@ class Claimer:
             yield from self._with_nothing_urgent(me, until, shares)
 
     def _with_nothing_urgent(self, me: Wakeup, until: MonotonicUs | None, shares: Shares) -> Steps[None]:
-        """Fire due slots if no waiter has credit; otherwise rest until there is work."""
+        """Fire due occurrences if no waiter has credit; otherwise rest until there is work."""
         now = self._process.now()
         if not shares and not self._settings_sync.behaviour.paused and (row := self._scheduler.next_row_to_fire(now)):
             yield from self._for_waiters(self._work.fire(row), {})

@@ -10,11 +10,11 @@ from astyqueue.ids import is_derived
 from astyqueue.model.envelope import MessageId
 from astyqueue.model.event import Kind
 from astyqueue.model.schedule import SCHEDULE
-from astyqueue.observe.events import SlotFired
+from astyqueue.observe.events import OccurrenceFired
 from astyqueue.protocol.claiming.selection import ClaimedMessage
 from astyqueue.protocol.row.snapshot import RowSnapshot
 from astyqueue.protocol.scheduling.fire import RowSchedules
-from astyqueue.protocol.scheduling.policies import SkippedSlots
+from astyqueue.protocol.scheduling.policies import SkippedOccurrences
 from astyqueue.protocol.steps import Client, Steps
 from astyqueue.queue.history_writer import HistoryWriter
 from astyqueue.queue.metrics import QueueStats
@@ -41,14 +41,14 @@ class LatenessCounter:
 
 @dataclass(slots=True)
 class Lateness:
-    """The lateness of one schedule in this process: from slot to firing, and from slot to delivery of its message."""
+    """The lateness of one schedule in this process: from occurrence to firing, and to the delivery of its message."""
 
     fired: LatenessCounter
     started: LatenessCounter
 
 
 class ScheduleFiring:
-    """Fires due slots in the rows that this process claims from, unless turned off."""
+    """Fires due occurrences in the rows that this process claims from, unless turned off."""
 
     def __init__(
         self, process: Client, stats: QueueStats, triggers: Triggers | None, *, history: HistoryWriter
@@ -70,10 +70,10 @@ class ScheduleFiring:
         self._schedules = None
 
     def fire(self, snapshot: RowSnapshot) -> Steps[int]:
-        """Fire the due slots and return their number; reads nothing unless one is due."""
+        """Fire the due occurrences and return their number; reads nothing unless one is due."""
         if self._schedules is None or not snapshot.fires:
             return 0
-        skipped: list[SkippedSlots] = []
+        skipped: list[SkippedOccurrences] = []
         events = self._history.events
         try:
             fired = yield from self._schedules.fire(snapshot, skipped)
@@ -85,9 +85,9 @@ class ScheduleFiring:
         for one in fired:
             if self._process.observers.on:
                 message = MessageId(snapshot.row, one.run.priority, one.run.id)
-                self._process.observers.notify(SlotFired(snapshot.row, one.schedule, one.slot, message))
+                self._process.observers.notify(OccurrenceFired(snapshot.row, one.schedule, one.occurrence, message))
             if late := self._of(one.schedule):
-                late.fired.note(one.at - one.slot)
+                late.fired.note(one.at - one.occurrence)
         return len(fired)
 
     def handed_out(self, messages: Iterable[ClaimedMessage]) -> None:

@@ -92,7 +92,7 @@ class RowWorker:
             yield from self.doorbell.notify_idle()
 
     def claim_from(self, row: RowState, shares: Shares) -> Steps[None]:
-        """Fire the due slots of a row and claim from it, settling in the same commit the outcomes that wait for it."""
+        """Fire the due occurrences of a row and claim from it, settling in the same commit what waits for it."""
         snapshot, began = row.snapshot, self.process.now()
         order = self._order(sum(shares.values()), self.settings_sync.behaviour)
         waiting, events = self.outcomes.of_row(row.name, began)
@@ -121,7 +121,7 @@ class RowWorker:
                 self.process.observers.notify(*events_of_claim(row.name, claimed, shared=self.scheduler.shared))
             now = self.process.now()
             self._hand_out(row.name, claimed, shares)
-            more = claimed.more or (fired > 0 and (snapshot.next_slot or now + 1) <= now)
+            more = claimed.more or (fired > 0 and (snapshot.next_occurrence or now + 1) <= now)
             visit.finished(more=more, refused=claimed.refused, traffic=traffic)
         self.recorder.history.note(
             Kind.CLAIMED, lambda: self.recorder.history.events.of_hand_out(row.name, claimed, at=now)
@@ -136,7 +136,7 @@ class RowWorker:
                 self.outcomes.done(lease, outcomes, done)
 
     def fire(self, row: RowState) -> Steps[None]:
-        """Fire the due slots of a row while no consumer waits here; consumers elsewhere or later find the messages."""
+        """Fire the due occurrences of a row while no consumer waits here; others find the messages, or later ones."""
         with self.scheduler.visiting(row) as visit:
             visit.fired((yield from self.firings.fire(row.snapshot)))
 

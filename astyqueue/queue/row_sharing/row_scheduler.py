@@ -28,7 +28,7 @@ from astyqueue.units import NEVER, SECOND, MonotonicUs
 #: The pause before another scan for due messages that were not claimed (a suspect that must be claimed alone, or a
 #: message from a clock that is ahead).
 _AGAIN: Final = SECOND // 20
-#: The pause of a row in which no slot could be fired.
+#: The pause of a row in which no occurrence could be fired.
 _NOTHING_FIRED: Final = SECOND // 20
 #: The pause between two reads of a busy row's header, which show whether another process works there.
 _WATCHED: Final = SECOND // 2
@@ -197,13 +197,13 @@ class RowScheduler:
         return RowVisit(row, self.poller, self.activity, self._clock, shared=self.shared)
 
     def next_row_to_fire(self, now: int) -> RowState | None:
-        """A row in which a slot of a schedule may be due and which no other process owns."""
+        """A row in which an occurrence of a schedule may be due and which no other process owns."""
         self._take_in_reports(now)
         homes = (self.rows[name] for name in self._ring.homes())
-        return next((row for row in homes if row.may_have_slot(now) and self.poller.is_ours(row)), None)
+        return next((row for row in homes if row.may_have_occurrence(now) and self.poller.is_ours(row)), None)
 
     def fire_schedules(self, *, on: bool) -> None:
-        """Set whether rows are visited when a slot of a schedule in them falls due."""
+        """Set whether rows are visited when an occurrence of a schedule in them falls due."""
         for row in self.rows.values():
             row.fire_schedules(on=on)
 

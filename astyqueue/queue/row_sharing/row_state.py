@@ -113,9 +113,9 @@ class RowState:
         """Set whether this process fires the schedules of the row."""
         self.snapshot.fires = on and is_home(self.name)
 
-    def may_have_slot(self, now: int) -> bool:
-        """Whether a slot that this process fires may be due in it."""
+    def may_have_occurrence(self, now: int) -> bool:
+        """Whether an occurrence that this process fires may be due in it."""
         if self.not_before > now or not self.snapshot.fires:
             return False
-        slot = self.snapshot.next_slot if self.snapshot.known else now
-        return slot is not None and slot <= now
+        occurrence = self.snapshot.next_occurrence if self.snapshot.known else now
+        return occurrence is not None and occurrence <= now

@@ -151,7 +151,7 @@ _MEANINGS: Final = {
     "claimed": "when this attempt was handed to the worker",
     "began": "when its handler began",
     "until": "hidden until then",
-    "slot": "the slot of the schedule",
+    "slot": "the occurrence of the schedule",
     "waited": "from due to began; first attempts only",
     "ran": "from began to the end of the attempt",
     "took": "from sent to done or dead",
@@ -293,14 +293,14 @@ FAILURES: Final = Table(
 PUNCTUAL: Final = (("1s", 1_000_000), ("10s", 10_000_000), ("1m", 60_000_000))
 SCHEDULES: Final = Table(
     "schedules",
-    "The punctuality of schedules in a day: how late slots fired, and how late handlers of their messages began.",
+    "The punctuality of schedules in a day: how late occurrences fired, and how late handlers of their messages began.",
     (
         _QUEUE,
         _DAY,
         Field("schedule", "text", "the schedule"),
-        Field("fired", "number", "slots that sent a message"),
-        Field("skipped", "number", "times that slots were skipped, one or several at a time"),
-        *_spread("late", "from the slot to its firing"),
+        Field("fired", "number", "occurrences that sent a message"),
+        Field("skipped", "number", "times that occurrences were skipped, one or several at a time"),
+        *_spread("late", "from the occurrence to its firing"),
         Field("started", "number", "its messages whose handler first began; counted when that attempt ended"),
         *_spread("start", "from due to the first start of the handler"),
         *(Field(f"within_{name}", "number", f"of those that started, within {name}") for name, _ in PUNCTUAL),

@@ -1,1 +1,1 @@
-"""Cron triggers: reads expressions, and computes their slots in a time zone."""
+"""Cron triggers: reads expressions, and computes their occurrences in a time zone."""

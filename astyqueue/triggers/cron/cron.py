@@ -1,4 +1,4 @@
-"""The trigger whose slots follow the calendar and clocks of a zone."""
+"""The trigger whose occurrences follow the calendar and clocks of a zone."""
 
 from __future__ import annotations
 
@@ -16,16 +16,17 @@ from astyqueue.units import SECOND
 
 C = TypeVar("C", bound="Cron")
 
-#: The most slots of a trigger with a count: anchoring walks them once, which takes about a tenth of a second.
+#: The most occurrences of a trigger with a count: anchoring walks them once, which takes about a tenth of a second.
 MOST_COUNTED = 10_000
 
 
 @dataclass(frozen=True, slots=True, init=False)
 class Cron(Trigger):
-    """A slot whenever the clocks of a zone show a time that an expression admits; see `docs/explanation/triggers.md`.
+    """Occurs whenever the clocks of a zone show a time that an expression admits; see `docs/explanation/triggers.md`.
 
-    An expression that admits every hour has a slot each time the clocks show an admitted time. One that leaves an hour
-    out names times of a day: each has one slot a day, when the clocks first show that time, or first have passed it.
+    An expression that admits every hour has an occurrence each time the clocks show an admitted time. One that leaves
+    an hour out names times of a day: each has one occurrence a day, when the clocks first show that time, or first have
+    passed it.
     """
 
     kind: ClassVar[str] = "cron"
@@ -49,8 +50,8 @@ class Cron(Trigger):
     ) -> None:
         """Five fields, minute to day of week, or a short form such as `@daily`; `seconds` adds a sixth field.
 
-        There are at most `count` slots, from `start` to `end`, both included. BadExpression for an invalid expression,
-        BadInput for a zone that the IANA database does not have.
+        There are at most `count` occurrences, from `start` to `end`, both included. BadExpression for an invalid
+        expression, BadInput for a zone that the IANA database does not have.
         """
         form: Form = "seconds" if seconds else "unix"
         self._fill(expression=" ".join(expression.split()), form=form, zone=zone_named(zone), count=count)
@@ -74,8 +75,8 @@ class Cron(Trigger):
         return _checked(bounded.but(expression=" ".join(expression.split()), form="quartz"))
 
     def after(self, moment: int) -> int | None:
-        """The first slot strictly later than `moment`; slots are whole seconds, from 1970 on."""
-        if self.count is not None:  # also with a start: `anchored` walks the slots once, not each call of this
+        """The first occurrence strictly later than `moment`; occurrences are whole seconds, from 1970 on."""
+        if self.count is not None:  # also with a start: `anchored` walks the occurrences once, not each call of this
             raise not_anchored(self)
         earliest = max(moment, -1) if self.start_us is None else max(moment, self.start_us - 1, -1)
         found = self._first(earliest // SECOND + 1)
@@ -91,16 +92,16 @@ class Cron(Trigger):
             return self
         start_us = moment if self.start_us is None else self.start_us
         uncounted = self.but(count=None, start_us=start_us)
-        slot = start_us - 1
+        occurrence = start_us - 1
         for _ in range(self.count):
-            following = uncounted.after(slot)
+            following = uncounted.after(occurrence)
             if following is None:
                 return uncounted
-            slot = following
-        return uncounted.but(end_us=slot)
+            occurrence = following
+        return uncounted.but(end_us=occurrence)
 
     def _first(self, second: int) -> int | None:
-        """The first second from this one on that is a slot."""
+        """The first second from this one on that is an occurrence."""
         fields = read_expression(self.expression, self.form)
         for stretch in stretches(self.zone, second) if second <= END else ():
             earliest = max(second, stretch.begin)
@@ -129,9 +130,9 @@ def _checked(cron: C) -> C:
     """The trigger itself; BadInput if its fields are invalid."""
     read_expression(cron.expression, cron.form)
     if cron.count is not None and not (type(cron.count) is int and 1 <= cron.count <= MOST_COUNTED):
-        problem = f"count is {cron.count!r}: give the number of slots, from 1 to {MOST_COUNTED}"
+        problem = f"count is {cron.count!r}: give the number of occurrences, from 1 to {MOST_COUNTED}"
         raise BadInput(problem)
     if cron.start_us is not None and cron.end_us is not None and cron.end_us < cron.start_us:
-        problem = "end is before start: there would be no slot"
+        problem = "end is before start: there would be no occurrence"
         raise BadInput(problem)
     return cron

@@ -19,7 +19,7 @@ from astyqueue.errors import BadInput
 from astyqueue.units import SECOND
 
 DAY: Final = 86_400
-#: The end of the search for slots: no instant may be later.
+#: The end of the search for occurrences: no instant may be later.
 END: Final = LATEST // SECOND
 _LAST_YEAR: Final = instant(LATEST).year + 1
 

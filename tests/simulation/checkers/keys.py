@@ -11,7 +11,7 @@ from astyqueue import ids
 from astyqueue.ids import Id
 from astyqueue.model.schedule import Overlap, Schedule
 from astyqueue.protocol.layout.schedule_column import run_of
-from astyqueue.protocol.scheduling.policies import due_slots
+from astyqueue.protocol.scheduling.policies import due_occurrences
 from astyqueue.triggers import Triggers
 from tests.simulation.checkers.key_model import KeyModel
 from tests.simulation.engine.history import Result, RunRecord, Sent
@@ -66,7 +66,7 @@ class _Ends:
 
 
 def messages_come_into_being_once(record: RunRecord) -> Iterator[str]:
-    """No commit puts a message that an earlier one put: neither a repeated send, nor a slot, nor a unique send.
+    """No commit puts a message that an earlier one put: neither a repeated send, nor an occurrence, nor a unique send.
 
     A repeated send may bring back what was cleared, or purged as a dead letter; its documentation says so.
     """
@@ -85,10 +85,10 @@ def what_commits_put_is_not_lost(record: RunRecord) -> Iterator[str]:
             yield f"row {row}: {ids.text(id_)} was put by a commit, and at the end it was neither claimed nor removed"
 
 
-def slots_have_one_message_each(record: RunRecord) -> Iterator[str]:
-    """At the end each slot of each schedule was fired or skipped, and each fired slot has its message.
+def occurrences_have_one_message_each(record: RunRecord) -> Iterator[str]:
+    """At the end each occurrence of each schedule was fired or skipped, and each fired occurrence has its message.
 
-    If the overlap policy allows overlaps, every slot has one.
+    If the overlap policy allows overlaps, every occurrence has one.
     """
     schedules = {
         schedule.name: (keys, schedule)
@@ -98,21 +98,21 @@ def slots_have_one_message_each(record: RunRecord) -> Iterator[str]:
     for saved in record.history.saved:
         if saved.name in schedules:
             keys, schedule = schedules[saved.name]
-            yield from _wrong_slots(keys, schedule, saved.slots)
+            yield from _wrong_occurrences(keys, schedule, saved.occurrences)
         elif saved.result is Result.DONE:
             yield f"schedule {saved.name!r} was made, and is nowhere"
 
 
-def _wrong_slots(keys: KeyModel, schedule: Schedule, slots: int) -> Iterator[str]:
-    due = due_slots(Triggers().read(schedule.anchored), 0, _FOR_EVER)
-    inserted = sum(run_of(schedule, slot).id in keys.inserted for slot in (due.latest if due else []))
-    if not schedule.ended or schedule.slots != slots:
-        yield f"schedule {schedule.name!r}: {schedule.slots} of {slots} slots were dealt with"
-    if inserted != schedule.fired or schedule.fired + schedule.skipped != schedule.slots:
-        counted = f"{schedule.fired} slots count as fired, {schedule.skipped} as skipped"
+def _wrong_occurrences(keys: KeyModel, schedule: Schedule, occurrences: int) -> Iterator[str]:
+    due = due_occurrences(Triggers().read(schedule.anchored), 0, _FOR_EVER)
+    inserted = sum(run_of(schedule, occurrence).id in keys.inserted for occurrence in (due.latest if due else []))
+    if not schedule.ended or schedule.occurrences != occurrences:
+        yield f"schedule {schedule.name!r}: {schedule.occurrences} of {occurrences} occurrences were dealt with"
+    if inserted != schedule.fired or schedule.fired + schedule.skipped != schedule.occurrences:
+        counted = f"{schedule.fired} occurrences count as fired, {schedule.skipped} as skipped"
         yield f"schedule {schedule.name!r}: {counted}; {inserted} have messages"
-    if schedule.policies.overlap is Overlap.ALLOW and inserted != slots:
-        yield f"schedule {schedule.name!r}: {inserted} of {slots} slots have messages"
+    if schedule.policies.overlap is Overlap.ALLOW and inserted != occurrences:
+        yield f"schedule {schedule.name!r}: {inserted} of {occurrences} occurrences have messages"
 
 
 KEY_CHECKERS: Final = (
@@ -120,5 +120,5 @@ KEY_CHECKERS: Final = (
     a_taken_key_has_an_owner,
     messages_come_into_being_once,
     what_commits_put_is_not_lost,
-    slots_have_one_message_each,
+    occurrences_have_one_message_each,
 )

@@ -170,11 +170,11 @@ class ExpensivePoll:
 
 @dataclass(slots=True)
 class Saved:
-    """A schedule that a process created, with its number of slots."""
+    """A schedule that a process created, with its number of occurrences."""
 
     name: str
     row: str
-    slots: int
+    occurrences: int
     began: int
     result: Result = Result.UNKNOWN
 

@@ -84,7 +84,7 @@ KEY_MUTANTS: Final = (
         lambda: [mock.patch.object(unique._Sending, "_has_arrived", return_value=False)],  # noqa: SLF001 - the mistake is made there
         first=220,
     ),
-    Mutant("slots fired without conditions", 400, interceptor=asking_otherwise(_firing_blindly), first=50),
+    Mutant("occurrences fired without conditions", 400, interceptor=asking_otherwise(_firing_blindly), first=50),
     Mutant("repeatable sends leave no mark", 100, interceptor=_without_puts(Type.REMOVED)),
     Mutant("a condition on a static column", 100, _reading_static_column),
     Mutant(

@@ -107,7 +107,7 @@ class Consumer:
                 yield from self._carry_out(lease, {id_: acking(delivery) for id_, delivery in lease.deliveries.items()})
 
     def _fire(self, row: str) -> Steps[int]:
-        """Fire the due slots of the schedules in a row; returns how many that were."""
+        """Fire the due occurrences of the schedules in a row; returns how many that were."""
         if not self.fires or not is_home(row):
             return 0
         self.history.begins("fire")

@@ -108,15 +108,17 @@ class Producer:
                 self._done(one, MessageId(row, each.priority, each.id))
 
     def create_schedule(self) -> Agent:
-        """Make a schedule of a few slots that all are fired, or skipped if the run before has not ended."""
+        """Make a schedule of a few occurrences that all are fired, or skipped if the run before has not ended."""
         yield self._pause(20_000, 200_000)
-        slots, interval = self.rng.randint(2, 4), duration_setting_text(self.rng.choice(_INTERVALS))
+        occurrences, interval = self.rng.randint(2, 4), duration_setting_text(self.rng.choice(_INTERVALS))
         name = f"schedule {len(self.history.saved)}"
-        saved = Saved(name, schedules.handle_of(self.runtime, name).row, slots, int(self.client.clock.monotonic()))
+        saved = Saved(
+            name, schedules.handle_of(self.runtime, name).row, occurrences, int(self.client.clock.monotonic())
+        )
         self.history.saved.append(saved)
         self.history.begins("schedule")
         policies = Policies.read("all", self.rng.choice(("allow", "allow", "skip")), "go on")
-        planned = ScheduleRequest(Every(interval, delay=interval, count=slots), Message(name), policies)
+        planned = ScheduleRequest(Every(interval, delay=interval, count=occurrences), Message(name), policies)
         try:
             yield from schedules.save(self.runtime, name, planned, replaces=True)
         except StoreError:

@@ -100,13 +100,13 @@ class Life:
         return self
 
 
-def fired(at: float, slot: float, schedule: str = "digest", *, queue: str = QUEUE) -> Event:
+def fired(at: float, occurrence: float, schedule: str = "digest", *, queue: str = QUEUE) -> Event:
     """A schedule sent a message."""
     moment = NOON + int(at * SECOND)
     message = MessageId(f"{queue}:home:0", 0, ids.derived(moment, schedule))
-    slotted = NOON + int(slot * SECOND)
+    occurs = NOON + int(occurrence * SECOND)
     return Event(
-        moment, Kind.FIRED, queue, message, key=schedule, schedule=schedule, sent=moment, due=slotted, slot=slotted
+        moment, Kind.FIRED, queue, message, key=schedule, schedule=schedule, sent=moment, due=occurs, slot=occurs
     )
 
 

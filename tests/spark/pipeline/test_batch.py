@@ -345,7 +345,7 @@ def test_days_that_are_built_again_keep_what_is_known_of_the_days_between(store:
     assert store.tables.rows(MESSAGES) == before
 
 
-def skipped(slot: int) -> Event:
+def skipped(occurrence: int) -> Event:
     return Event(
         NOON,
         Kind.SKIPPED,
@@ -353,14 +353,14 @@ def skipped(slot: int) -> Event:
         None,
         key="digest",
         schedule="digest",
-        slot=NOON - slot * SECOND,
+        slot=NOON - occurrence * SECOND,
         reason="the last one runs",
     )
 
 
 @pytest.mark.full
-def test_slots_that_were_skipped_at_one_moment_are_counted_each(store: Store) -> None:
-    store.events = [skipped(slot) for slot in range(5)]
+def test_occurrences_that_were_skipped_at_one_moment_are_counted_each(store: Store) -> None:
+    store.events = [skipped(occurrence) for occurrence in range(5)]
     store.run(100)
     store.run(200)
     assert [row["skipped"] for row in store.tables.rows(SCHEDULES)] == [5]

@@ -40,12 +40,12 @@ def events(spark: SparkSession) -> DataFrame:
         Life("double", 8, row="emails:0:1").claimed(9).done(10).claimed(40).done(41),
         Life("late receipt", 9).claimed(10).done(11, lost=True),
     )
-    slots = [
+    occurrences = [
         event
-        for slot in (fired(60.5, 60), fired(122, 120))
-        for event in (slot, replace(slot, kind=Kind.SENT, key=None, slot=None))
+        for occurrence in (fired(60.5, 60), fired(122, 120))
+        for event in (occurrence, replace(occurrence, kind=Kind.SENT, key=None, slot=None))
     ]
-    known = marked(frame(spark, [*some, *slots]))
+    known = marked(frame(spark, [*some, *occurrences]))
     return waited_once(known, messages(known)).persist()
 
 
@@ -165,7 +165,7 @@ def test_failures_of_one_cause_are_one_row(events: DataFrame) -> None:
     assert found["welcome", "its lease ran out"]["dead"] == 0
 
 
-def test_a_schedule_is_late_by_what_lies_between_a_slot_and_its_firing(events: DataFrame) -> None:
+def test_a_schedule_is_late_by_what_lies_between_an_occurrence_and_its_firing(events: DataFrame) -> None:
     [digest] = schedules(events).collect()
     assert (digest["schedule"], digest["fired"], digest["late_p50"], digest["late_max"]) == (
         "digest",

@@ -48,7 +48,7 @@ def test_a_row_that_cannot_be_read_is_not_empty(capsys: pytest.CaptureFixture[st
     assert (ended, capsys.readouterr().err) == ([], "")
 
 
-def test_a_slot_that_is_due_is_waited_for() -> None:
+def test_an_occurrence_that_is_due_is_waited_for() -> None:
     left: list[tuple[int, int]] = []
     machine = TimeMachine()
     with connect("memory://", clock=machine) as connection:
@@ -62,7 +62,7 @@ def test_a_slot_that_is_due_is_waited_for() -> None:
     assert left == [(1, 0)]
 
 
-def test_a_slot_that_nobody_fires_is_not_waited_for_for_ever() -> None:
+def test_an_occurrence_that_nobody_fires_is_not_waited_for_for_ever() -> None:
     ended: list[bool] = []
     machine = TimeMachine()
     with connect("memory://", clock=machine) as connection:
@@ -74,7 +74,7 @@ def test_a_slot_that_nobody_fires_is_not_waited_for_for_ever() -> None:
     assert ended == [True]
 
 
-def test_where_nothing_is_fired_no_slot_is_waited_for(capsys: pytest.CaptureFixture[str]) -> None:
+def test_where_nothing_is_fired_no_occurrence_is_waited_for(capsys: pytest.CaptureFixture[str]) -> None:
     ended: list[bool] = []
     with connect("memory://") as connection:
         queue = connection.queue("emails")

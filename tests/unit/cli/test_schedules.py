@@ -66,15 +66,15 @@ def test_the_last_firings_are_a_table(shell: Shell, connection: Connection) -> N
     shell("schedules", "add", "emails", "digest", "--every", "1h")
     [ran] = shell.json("schedules", "run", "emails", "digest")
     *_, titles, firing = shell("schedules", "show", "emails", "digest").stdout.splitlines()
-    assert titles.split() == ["slot", "slots", "at", "message", "why"]
+    assert titles.split() == ["occurrence", "occurrences", "at", "message", "why"]
     assert ran["message"] in firing
 
 
-def test_its_next_slots_are_listed(shell: Shell, connection: Connection) -> None:
+def test_its_next_occurrences_are_listed(shell: Shell, connection: Connection) -> None:
     assert connection
     shell("schedules", "add", "emails", "digest", "--cron", "0 9 * * *")
-    slots = shell.json("schedules", "next", "emails", "digest", "--count", "3")
-    assert [slot["slot"][11:] for slot in slots] == ["09:00:00.000000Z"] * 3
+    occurrences = shell.json("schedules", "next", "emails", "digest", "--count", "3")
+    assert [occurrence["occurrence"][11:] for occurrence in occurrences] == ["09:00:00.000000Z"] * 3
 
 
 @pytest.mark.every_store
@@ -123,7 +123,7 @@ def test_it_is_paused_resumed_run_backfilled_and_deleted(shell: Shell, connectio
         (["--every", "5m", "--body", "{"], "not JSON"),
         (["--every", "5m", "--zone", "Nowhere/None"], "--zone needs --cron"),
         (["--at", "2030-01-01T00:00:00Z", "--zone", "Europe/Paris"], "--zone needs --cron"),
-        (["--at", "2030-01-01T00:00:00Z", "--count", "3"], "--count needs --cron or --every: --at has one slot"),
+        (["--at", "2030-01-01T00:00:00Z", "--count", "3"], "--count needs --cron or --every: --at has one occurrence"),
         (["--cron", "0 9 * * *", "--zone", "Nowhere/None"], "Nowhere/None"),
         (["--at", "2020-01-01T00:00:00Z"], "schedule 'digest' would never send anything"),
         (["--every", "5m", "--task", "welcome", "--body", "7"], "invalid task arguments"),

@@ -174,7 +174,9 @@ class Damages:
         kinds = [self.messages(), self.messages(), self.dead(), self.keys(), self.removed(), self.hints(), self.bells()]
         kinds += [self.settings(), self.queues(), self.events(), self.events(), self.listings(), self.locks()]
         several = some.tuples(*(some.lists(kind, min_size=1, max_size=4) for kind in kinds))
-        return some.builds(lambda lists, slots: [*chain.from_iterable(lists), *slots], several, self.schedules())
+        return some.builds(
+            lambda lists, occurrences: [*chain.from_iterable(lists), *occurrences], several, self.schedules()
+        )
 
     @property
     def anything(self) -> Damaged:
@@ -299,9 +301,12 @@ class Damages:
         heads = replaced(fields).map(lambda value: json.dumps(value).encode())
         bodies = some.sampled_from([body, body, body, b"", b"{", b"[" * 250])
         value = framed(some.builds(lambda head, body: b"%b\n%b" % (head, body), heads, bodies))
-        slot = encoded(Timer(Name(Type.TIMER, 0, self.soon[0], State.NEXT_SLOT), (), bytes(8), SCHEDULE, 0))
+        occurrence = encoded(Timer(Name(Type.TIMER, 0, self.soon[0], State.NEXT_OCCURRENCE), (), bytes(8), SCHEDULE, 0))
         return value.map(
-            lambda value: [Damage(ROWS[1], trigger_name(SCHEDULE), value), Damage(ROWS[1], slot.name, slot.value)]
+            lambda value: [
+                Damage(ROWS[1], trigger_name(SCHEDULE), value),
+                Damage(ROWS[1], occurrence.name, occurrence.value),
+            ]
         )
 
     def headers(self) -> some.SearchStrategy[Damage]:

@@ -19,8 +19,8 @@ from astyqueue.protocol.claiming.claim import Claim
 from astyqueue.protocol.claiming.selection import ClaimedMessage
 from astyqueue.protocol.layout.schedule_column import run_of
 from astyqueue.protocol.row.snapshot import RowSnapshot
-from astyqueue.protocol.scheduling.fire import FiredSlot, RowSchedules
-from astyqueue.protocol.scheduling.policies import due_slots
+from astyqueue.protocol.scheduling.fire import FiredOccurrence, RowSchedules
+from astyqueue.protocol.scheduling.policies import due_occurrences
 from astyqueue.protocol.scheduling.read import schedules_in
 from astyqueue.protocol.scheduling.schedule_commands import RequestedSchedule, save
 from astyqueue.protocol.scheduling.schedule_commit import ScheduleHandle
@@ -63,8 +63,8 @@ class How(StrEnum):
     AGAIN = "the settle comes twice, as from a holder who did not hear the answer"
     OTHER = "they are about two messages, with other keys"
     BESIDE = "another message waits"
-    CANCELS = "a slot that comes cancels the run before"
-    LAST = "the key is that of a repeating message, and the last slot is due"
+    CANCELS = "an occurrence that comes cancels the run before"
+    LAST = "the key is that of a repeating message, and the last occurrence is due"
     EXPIRES = "the message becomes a dead letter as it is claimed"
     ONCE = "the message goes as it is claimed"
 
@@ -158,7 +158,7 @@ class Meeting(KeyScene):
         )
         run(save(ScheduleHandle(self.process("maker"), self.row, "digest"), wanted, replaces=True), self.store)
 
-    def firing(self, name: str) -> Steps[list[FiredSlot]]:
+    def firing(self, name: str) -> Steps[list[FiredOccurrence]]:
         """One round of firing by a process that knows nothing."""
         return RowSchedules(self.process(name), Triggers()).fire(RowSnapshot(self.row, 1))
 
@@ -189,25 +189,25 @@ class Meeting(KeyScene):
         self.sent.append(put.name.id)
 
     def world(self, **actors: Actor) -> Scenario:
-        """As of all that have a key; and each slot has had its message, or was skipped."""
+        """As of all that have a key; and each occurrence has had its message, or was skipped."""
         judged = super().world(**actors).check
 
         def also_fired(history: History) -> str | None:
             while "fire" in self.kinds and run(self.firing("last"), self.store):
                 pass
             for schedule in run(schedules_in([self.row]), self.store):
-                self._each_slot_once(schedule)
+                self._each_occurrence_once(schedule)
             return judged(history)
 
         return Scenario(self.store, actors, also_fired)
 
-    def _each_slot_once(self, schedule: Schedule) -> None:
-        due = due_slots(Triggers().read(schedule.anchored), schedule.created, self.now)
-        assert due, "there is a slot to fire in each of these worlds"
-        skipped = {firing.slot for firing in schedule.history if firing.run is None}
-        born = {slot for slot in due.latest if run_of(schedule, slot).id in self.store.ever}  # type: ignore[attr-defined]  # it is a watch over keys
-        assert not born & skipped, "a slot was fired and skipped"
-        assert born | skipped == set(due.latest), "a slot has no message"
+    def _each_occurrence_once(self, schedule: Schedule) -> None:
+        due = due_occurrences(Triggers().read(schedule.anchored), schedule.created, self.now)
+        assert due, "there is an occurrence to fire in each of these worlds"
+        skipped = {firing.occurrence for firing in schedule.history if firing.run is None}
+        born = {occurrence for occurrence in due.latest if run_of(schedule, occurrence).id in self.store.ever}  # type: ignore[attr-defined]  # it is a watch over keys
+        assert not born & skipped, "an occurrence was fired and skipped"
+        assert born | skipped == set(due.latest), "an occurrence has no message"
         assert schedule.fired == len(born), f"{schedule.fired} are counted, {len(born)} were fired"
 
 

@@ -34,7 +34,7 @@ def overlaps() -> list[str]:
 
 
 def _every_ten_minutes(misfire: str) -> Timetable:
-    """Slots at 0:00, 0:10 and so on; the first was fired, and it is 0:05."""
+    """Occurrences at 0:00, 0:10 and so on; the first was fired, and it is 0:05."""
     table = Timetable()
     table.make(trigger=Every("10m"), misfire=misfire)
     table.fire()
@@ -55,27 +55,27 @@ def _jumped(misfire: str) -> str:
 
 
 def _told(table: Timetable) -> str:
-    slots: list[int] = []
+    occurrences: list[int] = []
     while found := table.fire():
-        slots += found
-    times = [_time(table, slot) for slot in slots]
+        occurrences += found
+    times = [_time(table, occurrence) for occurrence in occurrences]
     if not times:
         return "nothing"
     shown = ", ".join(times) if len(times) <= 3 else f"{times[0]}, {times[1]}, … {times[-1]}"
     return f"{len(times)} message{'s' * (len(times) > 1)}: {shown}"
 
 
-def _time(table: Timetable, slot: int) -> str:
-    days, minutes = divmod((slot - table.anchored) // (60 * SECOND), 24 * 60)
+def _time(table: Timetable, occurrence: int) -> str:
+    days, minutes = divmod((occurrence - table.anchored) // (60 * SECOND), 24 * 60)
     return f"{f'day {days + 1}, ' * (days > 0)}{minutes // 60}:{minutes % 60:02}"
 
 
 def _met(overlap: str) -> str:
-    """Slots at each minute; the run of the first goes on until 0:03:30, all others are done at once."""
+    """Occurrences at each minute; the run of the first goes on until 0:03:30, all others are done at once."""
     table = Timetable()
     table.make(trigger=Every("1m", delay="1m", count=5), overlap=overlap)
     table.clock.advance("1m")
-    sent = [f"{_time(table, slot)}" for slot in table.fire()]
+    sent = [f"{_time(table, occurrence)}" for occurrence in table.fire()]
     [running] = table.do("eve", lease=_HOUR).claims
     for half in range(3, 15):
         table.clock.advance("30s")
@@ -86,8 +86,11 @@ def _met(overlap: str) -> str:
 
 
 def _work_off(table: Timetable, now: str, sent: list[str]) -> None:
-    while slots := table.fire():
-        sent += [time if f"{time}:00" == now else f"{time} at {now}" for time in (_time(table, slot) for slot in slots)]
+    while occurrences := table.fire():
+        sent += [
+            time if f"{time}:00" == now else f"{time} at {now}"
+            for time in (_time(table, occurrence) for occurrence in occurrences)
+        ]
         if table.there().run and "cancel" not in table.there().policies.overlap:
             table.work()
 

@@ -30,8 +30,8 @@ from tests.unit.protocol.key_worlds import KEY, KeyScene, KeyWatch
 from tests.unit.protocol.worlds import ATTEMPTS, LEASE, acking, begin
 
 MINUTE: Final = 60 * SECOND
-#: How a key may stand: free, taken by a single message, or by one that comes again of which no run is there, a slot is
-#: due, the last slot is due, a run waits, or a run is leased while the last slot is due.
+#: How a key may stand: free, taken by a single message, or by one that comes again of which no run is there, an
+#: occurrence is due, the last occurrence is due, a run waits, or a run is leased while the last occurrence is due.
 FREE, ONCE, TO_COME, DUE, LAST_DUE, WAITS, HELD = "free", "once", "to come", "due", "last due", "waits", "held"
 _OWN: Final = Policies(Misfire.read("all"), Overlap.QUEUE_ALL)
 

@@ -1,4 +1,4 @@
-"""Schedules in one row: who fires them, what was ever sent for them, and whether that is one message a slot."""
+"""Schedules in one row: who fires them, what was ever sent for them, and whether that is one message an occurrence."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from astyqueue.protocol.claiming.selection import ClaimRequest
 from astyqueue.protocol.layout.columns import State, Type, decode_timer
 from astyqueue.protocol.layout.schedule_column import run_of
 from astyqueue.protocol.row.snapshot import RowSnapshot
-from astyqueue.protocol.scheduling.fire import FiredSlot, RowSchedules
-from astyqueue.protocol.scheduling.policies import due_slots
+from astyqueue.protocol.scheduling.fire import FiredOccurrence, RowSchedules
+from astyqueue.protocol.scheduling.policies import due_occurrences
 from astyqueue.protocol.scheduling.read import schedules_in
 from astyqueue.protocol.scheduling.schedule_commands import RequestedSchedule, save
 from astyqueue.protocol.scheduling.schedule_commit import ScheduleHandle
@@ -74,7 +74,7 @@ class Timetable(Scene):
         wanted = RequestedSchedule(trigger or Every("1m", delay="1m"), BODY, Policies.read(**asked))
         return self.run(save(self.kept(name), wanted, replaces=True))
 
-    def firing(self, name: str, snapshot: RowSnapshot | None = None) -> Steps[list[FiredSlot]]:
+    def firing(self, name: str, snapshot: RowSnapshot | None = None) -> Steps[list[FiredOccurrence]]:
         """One round of firing by a process that knows nothing, or what its sight says."""
         return self.scheduler(name).fire(snapshot or RowSnapshot(ROW, 1))
 
@@ -91,8 +91,8 @@ class Timetable(Scene):
         return self.run(schedules_in([ROW]))
 
     def fire(self, name: str = "ann", snapshot: RowSnapshot | None = None) -> list[int]:
-        """The slots that one process fires now."""
-        return [fired.slot for fired in self.run(self.firing(name, snapshot))]
+        """The occurrences that one process fires now."""
+        return [fired.occurrence for fired in self.run(self.firing(name, snapshot))]
 
     def there(self, name: str = "digest") -> Schedule:
         """A schedule as it is."""
@@ -102,24 +102,26 @@ class Timetable(Scene):
         """Take what is due and ack it."""
         return self.run(working(self.process(name), want=want))
 
-    def minutes(self, slots: list[int]) -> list[float]:
-        """Slots, or moments, in minutes since the beginning."""
-        return [(slot - self.anchored) / MINUTE for slot in slots]
+    def minutes(self, occurrences: list[int]) -> list[float]:
+        """Occurrences, or moments, in minutes since the beginning."""
+        return [(occurrence - self.anchored) / MINUTE for occurrence in occurrences]
 
     def sends(self, name: str = "digest") -> list[float]:
-        """The slots, in minutes, of the messages ever sent for a schedule; one that was sent twice is there twice."""
+        """The occurrences, in minutes, of all messages sent for a schedule; one that was sent twice is there twice."""
         schedule = self.there(name)
-        slots = range(self.anchored, self.now + MINUTE, SECOND)
-        found = [slot for slot in slots for _ in range(self.births.born[run_of(schedule, slot).id])]
+        occurrences = range(self.anchored, self.now + MINUTE, SECOND)
+        found = [
+            occurrence for occurrence in occurrences for _ in range(self.births.born[run_of(schedule, occurrence).id])
+        ]
         return self.minutes(found)
 
-    def slot_timers(self) -> list[str]:
+    def occurrence_timers(self) -> list[str]:
         """The schedules that have a timer, by name, each as often as it has one."""
         columns = self.store.read((Slice(ROW, Type.TIMER),))[0]
         return sorted(
             decode_timer(ROW, column.name, column.value).holder
             for column in columns
-            if column.name.state == State.NEXT_SLOT
+            if column.name.state == State.NEXT_OCCURRENCE
         )
 
     def play(self, **actors: Actor) -> Scenario:
@@ -127,7 +129,7 @@ class Timetable(Scene):
         return Scenario(self.births, actors, self.once_each)
 
     def once_each(self, history: History) -> str | None:
-        """The last process fires what is left; then each slot that was not skipped has had one message."""
+        """The last process fires what is left; then each occurrence that was not skipped has had one message."""
         last = "last"
         while self.fire(last):
             pass
@@ -141,18 +143,18 @@ class Timetable(Scene):
 
     def _once_each(self, schedule: Schedule) -> None:
         trigger = Triggers().read(schedule.anchored)
-        due = due_slots(trigger, self.anchored, self.now)
-        slots = due.latest if due else []
-        skipped = {firing.slot for firing in schedule.history if firing.run is None}
-        wanted = {run_of(schedule, slot).id: slot for slot in slots}
-        born = {slot for id_, slot in wanted.items() if self.births.born[id_]}
-        missing = set(slots) - born - skipped - set(schedule.backlog)
+        due = due_occurrences(trigger, self.anchored, self.now)
+        occurrences = due.latest if due else []
+        skipped = {firing.occurrence for firing in schedule.history if firing.run is None}
+        wanted = {run_of(schedule, occurrence).id: occurrence for occurrence in occurrences}
+        born = {occurrence for id_, occurrence in wanted.items() if self.births.born[id_]}
+        missing = set(occurrences) - born - skipped - set(schedule.backlog)
         if not schedule.paused:
-            assert not missing, f"{len(missing)} slots of {schedule.name} have no message"
-            assert self.slot_timers().count(schedule.name) == (schedule.wakes is not None), (
+            assert not missing, f"{len(missing)} occurrences of {schedule.name} have no message"
+            assert self.occurrence_timers().count(schedule.name) == (schedule.wakes is not None), (
                 "a schedule has lost its timer, or has two"
             )
-        assert not born & skipped, "a slot was fired and skipped"
+        assert not born & skipped, "an occurrence was fired and skipped"
         assert schedule.fired == len(born), f"{schedule.fired} are counted, {len(born)} were fired"
 
 

@@ -1,4 +1,4 @@
-"""What becomes of a schedule's slots, by its policies, after a sleep, a jump of the clock or a run without end."""
+"""What becomes of a schedule's occurrences, by policy, after a sleep, a jump of the clock or a run without end."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ def table() -> Timetable:
 
 
 def fired(table: Timetable) -> list[float]:
-    """The slots that are fired now, in minutes."""
-    slots: list[int] = []
+    """The occurrences that are fired now, in minutes."""
+    occurrences: list[int] = []
     while found := table.fire():
-        slots += found
-    return table.minutes(slots)
+        occurrences += found
+    return table.minutes(occurrences)
 
 
 @pytest.mark.every_store
-def test_a_slot_is_fired_once_and_the_next_one_waits_for_its_time(table: Timetable) -> None:
+def test_an_occurrence_is_fired_once_and_the_next_one_waits_for_its_time(table: Timetable) -> None:
     table.make()
     assert fired(table) == []
     for minute in (1, 2, 3):
@@ -55,7 +55,7 @@ def test_a_slot_is_fired_once_and_the_next_one_waits_for_its_time(table: Timetab
 
 
 @pytest.mark.parametrize(
-    ("misfire", "slots"),
+    ("misfire", "occurrences"),
     [
         ("once", [1]),
         ("latest", [2 * DAY]),
@@ -65,20 +65,20 @@ def test_a_slot_is_fired_once_and_the_next_one_waits_for_its_time(table: Timetab
         ("within 3m", [2 * DAY - 2, 2 * DAY - 1, 2 * DAY]),
     ],
 )
-def test_after_two_days_asleep(table: Timetable, misfire: str, slots: list[float]) -> None:
+def test_after_two_days_asleep(table: Timetable, misfire: str, occurrences: list[float]) -> None:
     table.make(misfire=misfire)
     table.clock.advance(2 * DAY * 60 + 30)
-    assert fired(table) == slots
+    assert fired(table) == occurrences
     schedule = table.there()
-    assert schedule.slots == 2 * DAY
-    assert schedule.fired == len(slots)
-    assert sum(firing.slots for firing in schedule.history) == 2 * DAY
+    assert schedule.occurrences == 2 * DAY
+    assert schedule.fired == len(occurrences)
+    assert sum(firing.occurrences for firing in schedule.history) == 2 * DAY
     table.clock.advance("1m")
     assert fired(table) == ([2 * DAY + 1] if misfire != "skip 10s" else [])
 
 
 @pytest.mark.every_store
-def test_many_slots_are_fired_over_several_commits_none_twice(table: Timetable) -> None:
+def test_many_occurrences_are_fired_over_several_commits_none_twice(table: Timetable) -> None:
     table.make(misfire="all 400")
     table.clock.advance(400 * 60)
     assert fired(table) == list(range(1, 401))
@@ -97,7 +97,7 @@ def test_many_schedules_are_fired_together(table: Timetable) -> None:
     table.store.require_lawful()
 
 
-def test_millions_of_slots_that_were_missed_are_dealt_with_in_no_time(table: Timetable) -> None:
+def test_millions_of_occurrences_that_were_missed_are_dealt_with_in_no_time(table: Timetable) -> None:
     table.make(trigger=Every("100ms"), misfire="latest")
     table.clock.advance(3 * DAY * 60)
     assert len(fired(table)) == 1
@@ -105,8 +105,8 @@ def test_millions_of_slots_that_were_missed_are_dealt_with_in_no_time(table: Tim
 
 
 OVERLAPS: dict[str, tuple[list[float], list[float], list[float]]] = {
-    # The run of the first slot goes on until the fourth minute: what is fired meanwhile, when it ends, and in all until
-    # the sixth.
+    # The run of the first occurrence goes on until the fourth minute: what is fired meanwhile, when it ends, and in all
+    # until the sixth.
     "allow": ([2, 3, 4], [], [1, 2, 3, 4, 5, 6]),
     "skip": ([], [], [1, 5]),
     "queue one": ([], [2], [1, 2]),
@@ -117,7 +117,7 @@ OVERLAPS: dict[str, tuple[list[float], list[float], list[float]]] = {
 
 @pytest.mark.parametrize("overlap", OVERLAPS)
 @pytest.mark.every_store
-def test_a_slot_that_meets_the_run_before(table: Timetable, overlap: str) -> None:
+def test_an_occurrence_that_meets_the_run_before(table: Timetable, overlap: str) -> None:
     meanwhile, at_the_end, in_all = OVERLAPS[overlap]
     table.make(overlap=overlap)
     table.clock.advance("1m")
@@ -138,7 +138,7 @@ def test_a_slot_that_meets_the_run_before(table: Timetable, overlap: str) -> Non
     table.store.require_lawful()
 
 
-def test_slots_that_wait_are_run_one_after_the_other_and_none_is_lost(table: Timetable) -> None:
+def test_occurrences_that_wait_are_run_one_after_the_other_and_none_is_lost(table: Timetable) -> None:
     table.make(overlap="queue all", trigger=Every("1m", delay="1m", count=5))
     table.clock.advance("10m")
     order: list[float] = []
@@ -149,10 +149,10 @@ def test_slots_that_wait_are_run_one_after_the_other_and_none_is_lost(table: Tim
     assert order == [1, 2, 3, 4, 5]
     assert fired(table) == []
     assert table.there().ended
-    assert table.slot_timers() == []
+    assert table.occurrence_timers() == []
 
 
-def test_of_slots_that_wait_one_is_kept(table: Timetable) -> None:
+def test_of_occurrences_that_wait_one_is_kept(table: Timetable) -> None:
     table.make(overlap="queue one")
     table.clock.advance("5m")
     assert fired(table) == [1]
@@ -270,7 +270,7 @@ def test_a_schedule_that_cannot_be_read_can_be_removed(table: Timetable) -> None
     table.store.commit(Batch(ROW, (Put(trigger_name("digest"), b"\x09{}"),)), ())
     assert table.run(discard(table.process("ann"), ROW, trigger_name("digest")))
     assert not table.run(discard(table.process("ann"), ROW, trigger_name("digest")))
-    assert table.slot_timers() == []
+    assert table.occurrence_timers() == []
 
 
 def test_a_trigger_that_could_not_be_read_again_is_refused(table: Timetable) -> None:
@@ -301,7 +301,7 @@ def test_a_damaged_column_is_not_guessed(damaged: bytes) -> None:
         decode_schedule(ROW, damaged)
 
 
-def test_the_floor_stays_below_every_slot(table: Timetable) -> None:
+def test_the_floor_stays_below_every_occurrence(table: Timetable) -> None:
     table.make()
     table.send(1)
     table.work()
@@ -311,7 +311,7 @@ def test_the_floor_stays_below_every_slot(table: Timetable) -> None:
     assert fired(table) == [1]
 
 
-def test_a_claim_leaves_slots_alone(table: Timetable) -> None:
+def test_a_claim_leaves_occurrences_alone(table: Timetable) -> None:
     table.make()
     table.clock.advance("1m")
     snapshot = RowSnapshot(ROW, 1)
@@ -321,7 +321,7 @@ def test_a_claim_leaves_slots_alone(table: Timetable) -> None:
     assert snapshot.next_scan(table.now) == table.anchored + MINUTE
 
 
-def test_schedules_whose_slots_take_long_to_work_out_are_fired_one_at_a_time(table: Timetable) -> None:
+def test_schedules_whose_occurrences_take_long_to_work_out_are_fired_one_at_a_time(table: Timetable) -> None:
     """A process renews leases between two firings; many slow schedules at one go would leave it no time for that."""
     triggers = Triggers()
 
@@ -349,7 +349,7 @@ def test_schedules_that_are_worked_out_in_no_time_are_fired_together(table: Time
     assert len(table.fire()) == 6
 
 
-def test_a_schedule_whose_slots_take_long_to_work_out_is_fired_by_one_commit_at_a_time(table: Timetable) -> None:
+def test_a_schedule_whose_occurrences_take_long_to_work_out_is_fired_by_one_commit_at_a_time(table: Timetable) -> None:
     triggers = Triggers()
 
     @triggers.register("slow")

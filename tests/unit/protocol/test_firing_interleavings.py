@@ -24,7 +24,7 @@ from tests.unit.protocol.worlds import settler
 def due(
     minutes: int = 1, names: tuple[str, ...] = ("digest",), unguarded: tuple[int, ...] = (), **policies: str
 ) -> Timetable:
-    """This many slots of each of these schedules are due."""
+    """This many occurrences of each of these schedules are due."""
     table = Timetable(unguarded)
     for name in names:
         table.make(name, None, **policies)
@@ -32,13 +32,13 @@ def due(
     return table
 
 
-def two(slots: int = 1, unguarded: tuple[int, ...] = ()) -> Scenario:
-    table = due(slots, unguarded=unguarded)
+def two(occurrences: int = 1, unguarded: tuple[int, ...] = ()) -> Scenario:
+    table = due(occurrences, unguarded=unguarded)
     return table.play(ann=firer(table, "ann"), bob=firer(table, "bob"))
 
 
-def two_slots() -> Scenario:
-    return two(slots=2)
+def two_occurrences() -> Scenario:
+    return two(occurrences=2)
 
 
 def two_schedules() -> Scenario:
@@ -57,7 +57,7 @@ def workers() -> Scenario:
 
 
 def becoming_due() -> Scenario:
-    """The second slot falls due at any moment."""
+    """The second occurrence falls due at any moment."""
     table = due()
     bob = firer(table, "bob", first=Advance(table.clock, 60))
     return table.play(ann=firer(table, "ann"), bob=bob)
@@ -122,8 +122,8 @@ WORLDS: list[tuple[Making, Faults, int]] = [
     (two, UNKNOWN, 30),
     (two, UNKNOWNS, 60),
     (two, PAUSE, 20),
-    (two_slots, CRASH, 30),
-    (two_slots, UNKNOWN, 38),
+    (two_occurrences, CRASH, 30),
+    (two_occurrences, UNKNOWN, 38),
     (two_schedules, CRASH, 30),
     (two_schedules, UNKNOWN, 38),
     (three, PLAIN, 80),
@@ -155,7 +155,7 @@ LONG = 1000
     [pytest.param(*world, marks=[pytest.mark.full] if world[2] >= LONG else []) for world in WORLDS],
     ids=[f"{make.__name__}-{named(faults)}" for make, faults, _ in WORLDS],
 )
-def test_each_slot_has_exactly_one_message_in_whatever_order_things_happen(
+def test_each_occurrence_has_exactly_one_message_in_whatever_order_things_happen(
     make: Making, faults: Faults, least: int
 ) -> None:
     explored = played(make, faults).require_none()
@@ -163,6 +163,6 @@ def test_each_slot_has_exactly_one_message_in_whatever_order_things_happen(
     assert explored.schedules >= least
 
 
-def test_without_its_guards_a_slot_is_fired_twice() -> None:
+def test_without_its_guards_an_occurrence_is_fired_twice() -> None:
     guards = (Type.LOCK, Type.TIMER, Type.TRIGGER)
     assert played(partial(two, unguarded=guards), PLAIN).violations

@@ -74,7 +74,7 @@ def test_the_same_event_has_the_same_name_whoever_writes_it_and_whatever_else_it
     assert len({event_name(EVENT), *map(event_name, others)}) == 5
 
 
-def test_slots_that_are_skipped_at_one_moment_are_an_event_each() -> None:
+def test_occurrences_that_are_skipped_at_one_moment_are_an_event_each() -> None:
     skipped = Event(NOON, Kind.SKIPPED, "emails", key="digest", schedule="digest")
     assert len({event_name(replace(skipped, slot=NOON - order)) for order in range(3)}) == 3
 

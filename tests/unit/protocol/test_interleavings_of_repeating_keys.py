@@ -57,7 +57,7 @@ KINDS: Final[dict[str, tuple[tuple[str, ...], Callable[[RepeatScene, str], Actor
 }
 #: These take the key, or say why not.
 _TAKE: Final = {"send", "replace", "repeat", "repeat instead"}
-#: To these a slot that is due is as one that is to come.
+#: To these an occurrence that is due is as one that is to come.
 _FIRE_NOTHING: Final = {*_TAKE, "stop"}
 #: Long, and made of what the shorter ones show: they are left out but in the states that show most.
 _LONG: Final = {

@@ -52,7 +52,7 @@ def test_what_is_redriven_behind_the_head_comes_to_who_has_passed_it() -> None:
     assert handed(scene, "ann", snapshot) == [dead]
 
 
-def test_a_slot_that_is_fired_an_hour_late_comes_to_who_has_passed_its_time() -> None:
+def test_an_occurrence_that_is_fired_an_hour_late_comes_to_who_has_passed_its_time() -> None:
     table = Timetable()
     table.make()
     table.clock.advance("1h")

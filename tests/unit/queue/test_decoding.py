@@ -101,7 +101,7 @@ def test_a_timer_is_undecodable_if_claims_could_not_go_by_it() -> None:
         with pytest.raises(Undecodable, match="its state is"):
             timer(state=state)
     with pytest.raises(Undecodable, match="its state is 6, and it lists 1 messages"):
-        timer(state=State.NEXT_SLOT, entries=(entry,))
+        timer(state=State.NEXT_OCCURRENCE, entries=(entry,))
     with pytest.raises(Undecodable, match="a priority in it is 10"):
         timer(entries=(entry, entry._replace(priority=10)))
     with pytest.raises(Undecodable, match="invalid ids"):

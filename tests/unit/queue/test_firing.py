@@ -1,4 +1,4 @@
-"""Every process that works on a queue fires its schedules: no process of its own, each slot once, and nothing spins."""
+"""Every process that works on a queue fires its schedules: no process of its own, each occurrence once, no spinning."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def take(queue: MessageQueue) -> list[object]:
 
 
 @pytest.mark.every_store
-def test_a_schedule_sends_a_message_at_each_slot(queue: MessageQueue, clock: TimeMachine) -> None:
+def test_a_schedule_sends_a_message_at_each_occurrence(queue: MessageQueue, clock: TimeMachine) -> None:
     Schedules(queue).add("digest", Every("1m", delay="1m"), {"to": "ada"})
     assert take(queue) == []
     clock.advance("1m")
@@ -74,7 +74,7 @@ def test_a_process_may_leave_schedules_to_others(store: Store, clock: TimeMachin
 
 
 @pytest.mark.parametrize("fires", [True, False])
-def test_nobody_spins_on_a_slot_that_is_not_fired(place: Place, clock: TimeMachine, fires: bool) -> None:  # noqa: FBT001 - a parameter of the test
+def test_nobody_spins_on_an_occurrence_that_is_not_fired(place: Place, clock: TimeMachine, fires: bool) -> None:  # noqa: FBT001 - a parameter of the test
     """Because it waits for the run before, or because this process fires nothing."""
     crew = Crew(place.store(clock), clock, Layout())
     worker = crew.join(hands=1, busy_for=3_600 * SECOND)
@@ -101,7 +101,7 @@ def test_hands_that_are_full_fire_all_the_same(place: Place, clock: TimeMachine)
     assert worker.core.claimer.stats.fired <= 1
     schedule = run(show(worker.core, "digest"), worker.store)
     assert schedule.fired == 1
-    assert schedule.history[-1].at - schedule.history[-1].slot <= 2 * SECOND
+    assert schedule.history[-1].at - schedule.history[-1].occurrence <= 2 * SECOND
 
 
 def test_idle_schedules_cost_no_reads(place: Place, clock: TimeMachine) -> None:
@@ -122,7 +122,7 @@ def test_idle_schedules_cost_no_reads(place: Place, clock: TimeMachine) -> None:
 
 
 @pytest.mark.every_store
-def test_a_paused_schedule_fires_nothing_and_goes_on_with_the_next_slot(
+def test_a_paused_schedule_fires_nothing_and_goes_on_with_the_next_occurrence(
     queue: MessageQueue, clock: TimeMachine
 ) -> None:
     schedules = Schedules(queue)
@@ -138,7 +138,7 @@ def test_a_paused_schedule_fires_nothing_and_goes_on_with_the_next_slot(
     assert take(queue) == ["hello"]
 
 
-def test_a_schedule_is_run_when_somebody_asks_and_at_its_slots(queue: MessageQueue, clock: TimeMachine) -> None:
+def test_a_schedule_is_run_when_somebody_asks_and_at_its_occurrences(queue: MessageQueue, clock: TimeMachine) -> None:
     schedules = Schedules(queue)
     schedules.add("digest", Every("1m", delay="1m"), "hello")
     ran = schedules.run("digest")
@@ -150,7 +150,7 @@ def test_a_schedule_is_run_when_somebody_asks_and_at_its_slots(queue: MessageQue
     assert schedules.get("digest").stored.fired == 2
 
 
-def test_the_next_slots_are_told(queue: MessageQueue) -> None:
+def test_the_next_occurrences_are_told(queue: MessageQueue) -> None:
     schedules = Schedules(queue)
     schedules.add("digest", Cron("0 9 * * *"), "hello")
     first, second = schedules.next("digest", 2)
@@ -252,10 +252,10 @@ def test_a_paused_queue_fires_nothing_and_catches_up_by_its_policy(queue: Messag
     queue.pause()
     clock.advance("3m")
     assert take(queue) == []
-    assert schedules.get("digest").stored.slots == 0
+    assert schedules.get("digest").stored.occurrences == 0
     queue.resume()
     assert take(queue) == ["hello"]
-    assert schedules.get("digest").stored.slots == 3
+    assert schedules.get("digest").stored.occurrences == 3
 
 
 def test_large_bodies_stay_within_the_bounds_of_a_batch(place: Place, clock: TimeMachine) -> None:

@@ -306,7 +306,7 @@ def _rest_of(steps: Steps[None], request: Request) -> Steps[None]:
             return
 
 
-def test_slots_that_were_fired_or_skipped_are_told_under_the_name_of_their_schedule(
+def test_occurrences_that_were_fired_or_skipped_are_told_under_the_name_of_their_schedule(
     queue: MessageQueue, clock: TimeMachine
 ) -> None:
     schedules = Schedules(queue)
@@ -337,7 +337,7 @@ def test_every_message_of_a_schedule_has_its_sending_told(
     schedules = Schedules(queue)
     schedules.add("digest", Every("1h", delay="1h"), Message("hello", key="ada", headers={"task": "greet"}))
     clock.advance("1h")
-    slot = clock.now()
+    occurrence = clock.now()
     [fired] = queue.receive(5)
     clock.advance("1m")
     by_hand = schedules.run("digest").message
@@ -347,9 +347,9 @@ def test_every_message_of_a_schedule_has_its_sending_told(
     [backfilled] = {found.id for found in queue.find("ada")} - {fired.message_id, by_hand}
     queue.receive(5)
     told = sent_events()
-    assert told[0] == (fired.message_id, slot, slot, "ada", "digest")
+    assert told[0] == (fired.message_id, occurrence, occurrence, "ada", "digest")
     assert told[1] == (by_hand, asked_for, asked_for, "ada", "digest")
-    assert told[2:] == [(backfilled, clock.now(), slot, "ada", "digest")]
+    assert told[2:] == [(backfilled, clock.now(), occurrence, "ada", "digest")]
     assert {event.task for event in queue.history(kinds=["sent"])} == {"greet"}
     assert [event.message for event in queue.history(kinds=["fired"])] == [fired.message_id]
 
@@ -371,7 +371,7 @@ def test_the_first_run_of_a_message_with_a_trigger_has_its_sending_told(
     assert [event.message for event in queue.history(kinds=["fired"])] == [first, second]
 
 
-def test_slots_that_came_while_a_schedule_was_paused_are_told_as_skipped(
+def test_occurrences_that_came_while_a_schedule_was_paused_are_told_as_skipped(
     queue: MessageQueue, clock: TimeMachine
 ) -> None:
     schedules = Schedules(queue)
@@ -381,7 +381,7 @@ def test_slots_that_came_while_a_schedule_was_paused_are_told_as_skipped(
     schedules.resume("digest")
     schedules.resume("digest")
     [skipped] = queue.history(key="digest", kinds=["skipped"])
-    assert skipped.reason == "2 slots: it was paused"
+    assert skipped.reason == "2 occurrences: it was paused"
 
 
 @pytest.mark.parametrize("history", ["none", "failures"])
@@ -398,7 +398,7 @@ def test_firings_that_go_well_cost_nothing_unless_all_is_kept(
         assert list(again.history()) == []
 
 
-def test_each_slot_that_was_skipped_at_one_moment_is_told(queue: MessageQueue, clock: TimeMachine) -> None:
+def test_each_occurrence_that_was_skipped_at_one_moment_is_told(queue: MessageQueue, clock: TimeMachine) -> None:
     Schedules(queue).add("digest", Every("1h", delay="1h"), "hello", overlap="skip", misfire="all")
     clock.advance("3h")
     queue.receive()

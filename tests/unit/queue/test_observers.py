@@ -19,12 +19,12 @@ from astyqueue.observe import (
     LeaseRenewed,
     ObservedEvent,
     Observers,
+    OccurrenceFired,
     OutcomeLost,
     OutcomeReadBack,
     RequestDone,
     RowTakenOver,
     Settled,
-    SlotFired,
 )
 from astyqueue.observe import events as all_events
 from astyqueue.protocol.layout.rows import activity_row
@@ -213,13 +213,13 @@ def test_a_refused_claim_is_observed(clock: TimeMachine, noted: Noted) -> None:
     assert len(noted.of(Claimed)) == 1
 
 
-def test_a_slot_that_is_fired_is_observed(observed: MessageQueue, clock: TimeMachine, noted: Noted) -> None:
+def test_an_occurrence_that_is_fired_is_observed(observed: MessageQueue, clock: TimeMachine, noted: Noted) -> None:
     observed.send("tick", trigger=Every("1h"), key="hourly")
     clock.advance("1h")
     observed.receive(10).ack()
     clock.advance("1h")
     deliveries = observed.receive(10)
-    fired = noted.of(SlotFired)
+    fired = noted.of(OccurrenceFired)
     assert fired
     assert len(set(fired)) == len(fired) == observed.stats.fired
     assert {event.schedule for event in fired} == {"hourly"}

@@ -355,8 +355,8 @@ def test_a_wrong_wish_is_refused_and_nothing_is_there_of_it(
     assert everything(store) == set()
 
 
-def test_a_trigger_without_a_slot_takes_no_key(queue: MessageQueue, store: Store, clock: TimeMachine) -> None:
-    with pytest.raises(BadInput, match="no slot"):
+def test_a_trigger_without_an_occurrence_takes_no_key(queue: MessageQueue, store: Store, clock: TimeMachine) -> None:
+    with pytest.raises(BadInput, match="no occurrence"):
         queue.send("body", key=KEY, unique="reject", trigger=Once(clock.instant - timedelta(seconds=1)))
     assert everything(store) == set()
 

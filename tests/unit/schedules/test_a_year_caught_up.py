@@ -1,4 +1,4 @@
-"""A hundred schedules fired through a queue for a year: no slot is missing, and none is there twice."""
+"""A hundred schedules fired through a queue for a year: no occurrence is missing, and none is there twice."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def triggers() -> dict[str, Trigger]:
 
 
 @pytest.mark.full
-def test_each_slot_of_a_hundred_schedules_is_fired_once_though_the_queue_is_read_every_six_hours() -> None:
+def test_each_occurrence_of_a_hundred_schedules_is_fired_once_though_the_queue_is_read_every_six_hours() -> None:
     clock = TimeMachine()
     queue = MessageQueue.builder().store(MemoryStore(clock)).clock(clock).name("mail").options(**ONE_ROW).build()
     schedules = Schedules(queue)
@@ -54,24 +54,24 @@ def test_each_slot_of_a_hundred_schedules_is_fired_once_though_the_queue_is_read
     end = begin + 366 * 86_400 * SECOND
     while clock.now() < end:
         clock.advance(timedelta(hours=HOURS))
-        for name, slot in _handed_out(queue):
-            found[name][slot] += 1
+        for name, occurrence in _handed_out(queue):
+            found[name][occurrence] += 1
     assert len(anchored) == 100
     for name, trigger in anchored.items():
         assert found[name] == Counter(_until(trigger, begin, clock.now())), name
 
 
 def _handed_out(queue: MessageQueue) -> Iterator[tuple[str, int]]:
-    """The schedules and slots of the messages that are due; they are acked."""
+    """The schedules and occurrences of the messages that are due; they are acked."""
     while batch := queue.receive(limit=200):
         with batch:
             yield from [(delivery.headers["schedule"], microseconds(delivery.due)) for delivery in batch]
 
 
 def _until(trigger: Trigger, begin: int, end: int) -> list[int]:
-    slots: list[int] = []
-    slot = trigger.after(begin - 1)
-    while slot is not None and slot <= end:
-        slots.append(slot)
-        slot = trigger.after(slot)
-    return slots
+    occurrences: list[int] = []
+    occurrence = trigger.after(begin - 1)
+    while occurrence is not None and occurrence <= end:
+        occurrences.append(occurrence)
+        occurrence = trigger.after(occurrence)
+    return occurrences

@@ -1,6 +1,6 @@
-"""Schedules of many kinds, fired in time for a year by processes that die now and then: each slot once, at its moment.
+"""Schedules of many kinds, fired in time for a year by processes that die: each occurrence once, at its moment.
 
-The expected slots are computed minute by minute with plain arithmetic, not with the triggers.
+The expected occurrences are computed minute by minute with plain arithmetic, not with the triggers.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from tests.unit.queue.stepped_workers import MILLISECOND, Crew
 
 MINUTE: Final = 60 * SECOND
 DAY: Final = 1_440 * MINUTE
-#: How long a slot may wait for its message. A living process fires it at its very moment, or 50 ms after its last visit
-#: to the row (`row_scheduler._AGAIN`). When a process has died, the others leave the row to it for 0.3 s
+#: How long an occurrence may wait for its message. A living process fires it at its very moment, or 50 ms after its
+#: last visit to the row (`row_scheduler._AGAIN`). When a process has died, the others leave the row to it for 0.3 s
 #: (`row_lease._PATIENCE`), each up to twice as long as that. They notice in the steps in which this test's time goes
 #: on.
 STEP: Final = 5 * MILLISECOND
@@ -57,7 +57,7 @@ class Plain:
     hours: Container[int]
     day: Callable[[date], bool] = lambda _: True
 
-    def slots(self, begin: int, end: int) -> set[int]:
+    def occurrences(self, begin: int, end: int) -> set[int]:
         """The admitted minutes of a period.
 
         If all hours are admitted, they count whenever clocks show them; otherwise when first reached or skipped.
@@ -131,12 +131,14 @@ HOLIDAYS: Final = ("05-01", "12-25")
 
 def planned(begin: int, end: int) -> dict[str, tuple[Trigger, set[int]]]:
     """The trigger of each schedule, and when it must fire between the beginning and the end, both included."""
-    crons = {f"{one.expression} {one.zone}": (Cron(one.expression, one.zone), one.slots(begin, end)) for one in CRONS}
+    crons = {
+        f"{one.expression} {one.zone}": (Cron(one.expression, one.zone), one.occurrences(begin, end)) for one in CRONS
+    }
     open_days = Plain("", "Europe/Paris", (0,), (7,), lambda day: f"{day:%m-%d}" not in HOLIDAYS)
     others: dict[str, tuple[Trigger, set[int]]] = {
         "but on holidays": (
             Excluding(Cron("0 7 * * *", "Europe/Paris"), Days(HOLIDAYS, "Europe/Paris")),
-            open_days.slots(begin, end),
+            open_days.occurrences(begin, end),
         ),
         "every 2 hours": (Every("2h", delay="2h"), _even(begin, end, 120 * MINUTE)),
         "every 5 minutes for a day": (Every("5m", delay="5m", count=288), _even(begin, begin + DAY, 5 * MINUTE)),
@@ -148,7 +150,8 @@ def planned(begin: int, end: int) -> dict[str, tuple[Trigger, set[int]]]:
         ),
     }
     return {
-        name: (trigger, {slot for slot in slots if slot <= end}) for name, (trigger, slots) in (crons | others).items()
+        name: (trigger, {occurrence for occurrence in occurrences if occurrence <= end})
+        for name, (trigger, occurrences) in (crons | others).items()
     }
 
 
@@ -157,12 +160,12 @@ def _even(begin: int, end: int, interval: int) -> set[int]:
 
 
 class Births(Faulty):
-    """Notes each message that a commit puts: of which schedule, for which slot, and when."""
+    """Notes each message that a commit puts: of which schedule, for which occurrence, and when."""
 
     def __init__(self, store: Store, clock: TimeMachine) -> None:
         super().__init__(store)
         self.of: dict[str, list[tuple[int, int]]] = defaultdict(list)
-        self.slots: set[tuple[str, int]] = set()
+        self.occurrences: set[tuple[str, int]] = set()
         self._clock = clock
 
     def perform(self, request: Request) -> object:
@@ -177,7 +180,7 @@ class Births(Faulty):
         envelope = decode(value)
         name = (envelope.headers or {})[SCHEDULE]
         self.of[name].append((envelope.due, self._clock.now()))
-        self.slots.add((name, envelope.due))
+        self.occurrences.add((name, envelope.due))
 
 
 @dataclass
@@ -209,21 +212,21 @@ class Play:
     def go(self, schedules: dict[str, tuple[Trigger, set[int]]]) -> None:
         """Let every due moment come, in order."""
         due: dict[int, set[tuple[str, int]]] = defaultdict(set)
-        for name, (_, slots) in schedules.items():
-            for slot in slots:
-                due[slot].add((name, slot))
+        for name, (_, occurrences) in schedules.items():
+            for occurrence in occurrences:
+                due[occurrence].add((name, occurrence))
         for moment in sorted(due):
             self._meet(moment, due[moment])
 
-    def _meet(self, moment: int, slots: set[tuple[str, int]]) -> None:
-        """Advance to a moment, on until its slots are fired or late, and on until their messages are acked."""
+    def _meet(self, moment: int, occurrences: set[tuple[str, int]]) -> None:
+        """Advance to a moment, on until its occurrences are fired or late, and on until their messages are acked."""
         self.clock.advance(timedelta(microseconds=max(0, moment - self.clock.now())))
         self.random.shuffle(self.crew.workers)
         if self.random.randrange(DEATHS) == 0:
             self._contend()
         for worker in self.crew.workers:
             worker.work()
-        while not slots <= self.births.slots and self.clock.now() < moment + IN_TIME:
+        while not occurrences <= self.births.occurrences and self.clock.now() < moment + IN_TIME:
             self.crew.pass_time(STEP)
         self.crew.pass_time(2 * STEP)
 
@@ -249,16 +252,16 @@ def played(begin: date, end: date) -> Iterator[str]:
     schedules = planned(clock.now(), microseconds(datetime(end.year, end.month, end.day, tzinfo=UTC)))
     play.plan(schedules)
     play.go(schedules)
-    for name, (_, slots) in schedules.items():
+    for name, (_, occurrences) in schedules.items():
         born = births.of[name]
-        if sorted(slot for slot, _ in born) != sorted(slots):
-            missed = len(slots - {slot for slot, _ in born})
-            yield f"{name}: {len(born)} messages for {len(slots)} slots, {missed} of which had none"
-        if late := [(at - slot) for slot, at in born if not 0 <= at - slot <= IN_TIME]:
-            yield f"{name}: {len(late)} were fired up to {max(late) / SECOND:.3f} s after their slots"
-    lateness = [at - slot for born in births.of.values() for slot, at in born]
+        if sorted(occurrence for occurrence, _ in born) != sorted(occurrences):
+            missed = len(occurrences - {occurrence for occurrence, _ in born})
+            yield f"{name}: {len(born)} messages for {len(occurrences)} occurrences, {missed} of which had none"
+        if late := [(at - occurrence) for occurrence, at in born if not 0 <= at - occurrence <= IN_TIME]:
+            yield f"{name}: {len(late)} were fired up to {max(late) / SECOND:.3f} s after their occurrences"
+    lateness = [at - occurrence for born in births.of.values() for occurrence, at in born]
     print(  # noqa: T201 - how much was played is part of the result
-        f"{len(lateness)} slots of {len(schedules)} schedules in {(end - begin).days} days, "
+        f"{len(lateness)} occurrences of {len(schedules)} schedules in {(end - begin).days} days, "
         f"{play.died} processes died; "
         f"{sum(map(bool, lateness))} were fired later than at their moment, the worst by {max(lateness) / SECOND:.3f} s"
     )
@@ -273,5 +276,5 @@ def played(begin: date, end: date) -> Iterator[str]:
     ],
     ids=["two weeks with changes of clocks both ways", "six weeks with changes of clocks both ways", "a year"],
 )
-def test_each_slot_is_fired_once_and_in_time_whoever_dies(begin: date, end: date) -> None:
+def test_each_occurrence_is_fired_once_and_in_time_whoever_dies(begin: date, end: date) -> None:
     assert list(played(begin, end)) == []

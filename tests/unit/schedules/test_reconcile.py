@@ -81,7 +81,7 @@ def test_what_is_declared_is_made_once_however_many_start(fleet: Fleet) -> None:
     assert fleet.minutes(3) == [["digest"]] * 3
 
 
-def test_a_start_does_not_move_the_slots(fleet: Fleet) -> None:
+def test_a_start_does_not_move_the_occurrences(fleet: Fleet) -> None:
     fleet.start("digest")
     fleet.clock.advance("90s")
     fleet.sent()
@@ -197,7 +197,7 @@ def test_programs_look_after_their_own(fleet: Fleet) -> None:
     assert set(fleet.schedules()) == {"report", "refund"}
 
 
-def test_a_rename_in_a_rolling_deploy_fires_each_slot_once(fleet: Fleet) -> None:
+def test_a_rename_in_a_rolling_deploy_fires_each_occurrence_once(fleet: Fleet) -> None:
     """Old processes work, restart and start among the new ones."""
     fleet.start("old", release=1)
     fleet.start("old", release=1)
@@ -212,7 +212,7 @@ def test_a_rename_in_a_rolling_deploy_fires_each_slot_once(fleet: Fleet) -> None
     assert fleet.schedules() == {"new": "code"}
 
 
-def test_a_rename_takes_over_at_the_slot_that_comes_next(fleet: Fleet) -> None:
+def test_a_rename_takes_over_at_the_occurrence_that_comes_next(fleet: Fleet) -> None:
     fleet.start("old", release=1)
     assert fleet.minutes(1) == [["old"]]
     fleet.clock.advance("30s")

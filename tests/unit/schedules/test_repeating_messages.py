@@ -45,7 +45,7 @@ def test_a_trigger_comes_with_a_body_that_is_as_long_as_its_queue_allows(clock: 
 
 
 @pytest.mark.every_store
-def test_a_message_comes_again_at_each_slot(queue: MessageQueue, clock: TimeMachine) -> None:
+def test_a_message_comes_again_at_each_occurrence(queue: MessageQueue, clock: TimeMachine) -> None:
     sent = queue.send("hello", trigger=Every("1h", count=3), key="greeting")
     assert queue.get(sent.id).body == "hello"
     runs = []
@@ -71,10 +71,10 @@ def test_the_key_of_a_message_with_a_trigger_is_its_own(queue: MessageQueue) -> 
         queue.send("hello", trigger=Every("1h"), key="greeting")
 
 
-def test_a_trigger_without_a_slot_sends_nothing(queue: MessageQueue, clock: TimeMachine) -> None:
+def test_a_trigger_without_an_occurrence_sends_nothing(queue: MessageQueue, clock: TimeMachine) -> None:
     from astyqueue.clock import instant  # noqa: PLC0415 - only here
 
-    with pytest.raises(BadInput, match="no slot"):
+    with pytest.raises(BadInput, match="no occurrence"):
         queue.send("hello", trigger=Once(instant(clock.now() - 1)))
     assert Schedules(queue).all() == []
 
@@ -159,10 +159,11 @@ def test_the_recipe_s_five_runs_are_five(queue: MessageQueue, clock: TimeMachine
 
 
 @pytest.mark.parametrize(
-    ("misfire", "overlap", "slots"), [(None, None, [0, 1, 2, 3, 4]), ("latest", None, [0, 4]), (None, "skip", [0])]
+    ("misfire", "overlap", "occurrences"),
+    [(None, None, [0, 1, 2, 3, 4]), ("latest", None, [0, 4]), (None, "skip", [0])],
 )
 def test_a_message_says_by_which_policies_it_comes_again(
-    queue: MessageQueue, clock: TimeMachine, misfire: str | None, overlap: str | None, slots: list[int]
+    queue: MessageQueue, clock: TimeMachine, misfire: str | None, overlap: str | None, occurrences: list[int]
 ) -> None:
     began = clock.instant
     queue.send("hello", trigger=Every("10m", count=5), key="greeting", misfire=misfire, overlap=overlap)
@@ -178,7 +179,7 @@ def test_a_message_says_by_which_policies_it_comes_again(
         with queue.receive(10) as batch:
             came += [delivery.due for delivery in batch]
         clock.advance("1s")
-    assert [round((due - began).total_seconds() / 600) for due in came] == slots
+    assert [round((due - began).total_seconds() / 600) for due in came] == occurrences
     assert left(queue) == set()
 
 

@@ -60,7 +60,7 @@ class Drawn:
 
 
 def possible(random: Random, count: int) -> list[Drawn]:
-    """Expressions that have a slot now and then; those refused have no day in sixty years."""
+    """Expressions that have an occurrence now and then; those refused have no day in sixty years."""
     found: list[Drawn] = []
     while len(found) < count:
         one = drawn(random)

@@ -1,4 +1,4 @@
-"""The other way to find slots: look at every minute of some days, one after the other, and ask what the clocks show."""
+"""The other way to find occurrences: look at each minute of some days in turn, and ask what the clocks show."""
 
 from __future__ import annotations
 
@@ -62,8 +62,8 @@ class Minutes:
         for wall in walls:
             self._reached[wall // _DAY].append(Seen(wall % _DAY, minute, skipped=wall < walls[-1]))
 
-    def slots(self, drawn: Drawn) -> list[int]:
-        """The seconds at which this expression has a slot.
+    def occurrences(self, drawn: Drawn) -> list[int]:
+        """The seconds at which this expression has an occurrence.
 
         With every hour admitted, all at which it matches what is shown; otherwise those at which a time that matches is
         reached for the first time, be it shown or skipped.
@@ -88,16 +88,16 @@ def shown(zone: ZoneInfo, minute: int) -> int:
 
 
 def fired(trigger: Trigger, begin: int, end: int) -> list[int]:
-    """The slots from one second until before another, in seconds, as the trigger gives them."""
-    return [slot // SECOND for slot in slots(trigger, begin * SECOND, end * SECOND)]
+    """The occurrences from one second until before another, in seconds, as the trigger gives them."""
+    return [occurrence // SECOND for occurrence in occurrences(trigger, begin * SECOND, end * SECOND)]
 
 
-def slots(trigger: Trigger, begin: int, end: int) -> Iterator[int]:
-    """The slots from one moment until before another."""
-    slot = trigger.after(begin - 1)
-    while slot is not None and slot < end:
-        yield slot
-        slot = trigger.after(slot)
+def occurrences(trigger: Trigger, begin: int, end: int) -> Iterator[int]:
+    """The occurrences from one moment until before another."""
+    occurrence = trigger.after(begin - 1)
+    while occurrence is not None and occurrence < end:
+        yield occurrence
+        occurrence = trigger.after(occurrence)
 
 
 def year(which: int) -> range:
@@ -121,10 +121,10 @@ def windows(zone: str, days: range, random: Random) -> list[Minutes]:
 
 
 def differing(drawn: Drawn, zone: str, spans: Iterable[Minutes]) -> list[int]:
-    """The seconds that are slots only by looking at every minute, or only by asking the trigger."""
+    """The seconds that are occurrences only by looking at every minute, or only by asking the trigger."""
     trigger = drawn.trigger(zone)
     return [
         second
         for span in spans
-        for second in sorted(set(span.slots(drawn)) ^ set(fired(trigger, span.begin, span.end)))
+        for second in sorted(set(span.occurrences(drawn)) ^ set(fired(trigger, span.begin, span.end)))
     ]

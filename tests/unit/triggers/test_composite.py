@@ -16,7 +16,7 @@ from astyqueue.errors import BadExpression, BadInput
 from astyqueue.triggers import AnyOf, Calendar, Cron, Days, Every, Excluding, Once, Times, Trigger
 from astyqueue.units import SECOND
 from tests.unit.triggers.expressions import possible
-from tests.unit.triggers.minute_reference import ZONES, slots
+from tests.unit.triggers.minute_reference import ZONES, occurrences
 
 START = datetime(2026, 3, 27, tzinfo=UTC)
 BEGIN = microseconds(START)
@@ -37,14 +37,14 @@ CALENDARS: st.SearchStrategy[Calendar] = st.one_of(
 
 
 def few(trigger: Trigger) -> list[int]:
-    """The slots of five days, a thousand at most."""
-    return list(islice(slots(trigger, BEGIN, BEGIN + 5 * DAY), 1_000))
+    """The occurrences of five days, a thousand at most."""
+    return list(islice(occurrences(trigger, BEGIN, BEGIN + 5 * DAY), 1_000))
 
 
 @given(triggers=st.lists(TRIGGERS, min_size=1, max_size=3))
 def test_a_union_is_the_merge_of_what_it_is_made_of(triggers: list[Trigger]) -> None:
     parts = [few(trigger) for trigger in triggers]
-    merged = sorted({slot for part in parts for slot in part})
+    merged = sorted({occurrence for part in parts for occurrence in part})
     found = few(AnyOf(*triggers))
     assert found == merged[: len(found)]
     assert len(found) == min(1_000, len(merged))
@@ -53,15 +53,15 @@ def test_a_union_is_the_merge_of_what_it_is_made_of(triggers: list[Trigger]) -> 
 @given(trigger=TRIGGERS, calendars=st.lists(CALENDARS, min_size=1, max_size=2))
 def test_an_exclusion_leaves_what_is_in_no_calendar(trigger: Trigger, calendars: list[Calendar]) -> None:
     everything = few(trigger)
-    kept = [slot for slot in everything if not any(covers(calendar, slot) for calendar in calendars)]
+    kept = [occurrence for occurrence in everything if not any(covers(calendar, occurrence) for calendar in calendars)]
     last = everything[-1] if everything else BEGIN
-    assert [slot for slot in few(Excluding(trigger, *calendars)) if slot <= last] == kept
+    assert [occurrence for occurrence in few(Excluding(trigger, *calendars)) if occurrence <= last] == kept
 
 
-def covers(calendar: Calendar, slot: int) -> bool:
+def covers(calendar: Calendar, occurrence: int) -> bool:
     """Whether a moment is in a calendar, by what the clocks show and no more."""
     assert isinstance(calendar, Days | Times)
-    wall = instant(slot).astimezone(ZoneInfo(calendar.zone))
+    wall = instant(occurrence).astimezone(ZoneInfo(calendar.zone))
     if isinstance(calendar, Days):
         return any(
             day.startswith(wall.date().isoformat())
@@ -84,9 +84,9 @@ def in_row(days: str, day: date) -> bool:
     return first <= day <= last
 
 
-def test_moments_that_several_have_are_one_slot() -> None:
+def test_moments_that_several_have_are_one_occurrence() -> None:
     both = AnyOf(Cron("0 * * * *"), Cron("0 9 * * *"))
-    assert len(list(slots(both, BEGIN, BEGIN + DAY))) == 24
+    assert len(list(occurrences(both, BEGIN, BEGIN + DAY))) == 24
 
 
 def test_a_combined_trigger_anchors_what_it_is_made_of() -> None:
@@ -96,12 +96,12 @@ def test_a_combined_trigger_anchors_what_it_is_made_of() -> None:
     assert Excluding(Every("1h"), night).anchored(BEGIN) == Excluding(Every("1h", start=START), night)
 
 
-def test_the_first_slot_after_days_off_is_found_at_once_even_among_very_many() -> None:
+def test_the_first_occurrence_after_days_off_is_found_at_once_even_among_very_many() -> None:
     trigger = Excluding(Every("1ms", start=START), Days(["2026-03-27/2026-12-31"], "Europe/Paris"))
     assert trigger.after(BEGIN) == microseconds(datetime(2026, 12, 31, 23, tzinfo=UTC))
 
 
-def test_a_trigger_that_is_wholly_excluded_has_no_slot() -> None:
+def test_a_trigger_that_is_wholly_excluded_has_no_occurrence() -> None:
     assert Excluding(Cron("0 9 * * sat"), Times("* * * * sat")).after(BEGIN) is None
     assert Excluding(Every("1m", start=START), Times("0-29 * * * *"), Times("30-59 * * * *")).after(BEGIN) is None
 
@@ -109,13 +109,13 @@ def test_a_trigger_that_is_wholly_excluded_has_no_slot() -> None:
 @pytest.mark.parametrize(
     "days", [["2026-01-01/9999-12-31"], [f"{date(2000, 1, 1) + timedelta(day):%m-%d}" for day in range(366)]]
 )
-def test_days_without_end_leave_no_slot(days: list[str]) -> None:
+def test_days_without_end_leave_no_occurrence(days: list[str]) -> None:
     assert Excluding(Every("1h", start=START), Days(days)).after(BEGIN) is None
 
 
 def test_a_calendar_may_go_by_the_second() -> None:
     trigger = Excluding(Every("1s", start=START), Times("* * * * * 0-57", seconds=True))
-    assert [slot.second for slot in islice(trigger.upcoming(START), 3)] == [58, 59, 58]
+    assert [occurrence.second for occurrence in islice(trigger.upcoming(START), 3)] == [58, 59, 58]
 
 
 def test_a_calendar_of_all_times_is_refused() -> None:

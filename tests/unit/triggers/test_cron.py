@@ -19,7 +19,7 @@ from astyqueue.errors import BadInput
 from astyqueue.triggers import Cron
 from astyqueue.units import SECOND
 from tests.unit.triggers.expressions import EVERY_HOUR, Drawn, possible
-from tests.unit.triggers.minute_reference import ZONES, Minutes, changes, differing, fired, slots, year
+from tests.unit.triggers.minute_reference import ZONES, Minutes, changes, differing, fired, occurrences, year
 
 PAGE: Final = Path(__file__).parents[3] / "docs/explanation/triggers.md"
 ROWS: Final = [
@@ -34,15 +34,17 @@ def at(text: str, zone: str = "UTC") -> int:
 
 
 def told(trigger: Cron, since: str, count: int) -> list[str]:
-    """The next slots as the clocks of the trigger's zone show them."""
+    """The next occurrences as the clocks of the trigger's zone show them."""
     zone = ZoneInfo(trigger.zone)
     found = trigger.upcoming(datetime.fromisoformat(since).replace(tzinfo=zone))
-    return [slot.astimezone(zone).strftime("%m-%d %H:%M%z")[:-2] for slot in islice(found, count)]
+    return [occurrence.astimezone(zone).strftime("%m-%d %H:%M%z")[:-2] for occurrence in islice(found, count)]
 
 
-def in_words(slot: int) -> str:
+def in_words(occurrence: int) -> str:
     """The time of a second in Paris, as the page writes it."""
-    return re.sub(r"\+0(\d)00", r"+\1", datetime.fromtimestamp(slot, ZoneInfo("Europe/Paris")).strftime("%H:%M%z"))
+    return re.sub(
+        r"\+0(\d)00", r"+\1", datetime.fromtimestamp(occurrence, ZoneInfo("Europe/Paris")).strftime("%H:%M%z")
+    )
 
 
 @pytest.mark.parametrize(("expression", "forward", "back"), ROWS, ids=[row[0] for row in ROWS])
@@ -58,14 +60,14 @@ def test_the_page_has_rows_for_all_sorts() -> None:
 
 
 @pytest.mark.parametrize(("zone", "which"), [ZONES[0], ZONES[2], ZONES[4]], ids=["Berlin", "Lord Howe", "St John's"])
-def test_random_expressions_have_the_slots_that_every_minute_shows_around_changes_of_clocks(
+def test_random_expressions_have_the_occurrences_that_every_minute_shows_around_changes_of_clocks(
     zone: str, which: int
 ) -> None:
     random = Random(f"short {zone}")
     spans = [Minutes(zone, day - 1, day + 1) for day in changes(zone, year(which))]
     drawn = possible(random, 30)
     assert {one.expression: wrong for one in drawn if (wrong := differing(one, zone, spans))} == {}
-    assert sum(len(span.slots(one)) for one in drawn for span in spans) > 1_000
+    assert sum(len(span.occurrences(one)) for one in drawn for span in spans) > 1_000
 
 
 def test_the_oracle_itself_sees_a_gap_a_fold_and_every_hour() -> None:
@@ -74,14 +76,14 @@ def test_the_oracle_itself_sees_a_gap_a_fold_and_every_hour() -> None:
     assert fold.begin == at("2026-10-25") // SECOND
     half_past_two = Drawn("unix", {}, frozenset({0}), frozenset({30}), frozenset({2}), lambda _: True)
     every_half_hour = Drawn("unix", {}, frozenset({0}), frozenset({0, 30}), EVERY_HOUR, lambda _: True)
-    assert [gap.slots(half_past_two), fold.slots(half_past_two)] == [
+    assert [gap.occurrences(half_past_two), fold.occurrences(half_past_two)] == [
         [at("2026-03-29 01:00") // SECOND],
         [at("2026-10-25 00:30") // SECOND],
     ]
-    assert [len(gap.slots(every_half_hour)), len(fold.slots(every_half_hour))] == [48, 48]
+    assert [len(gap.occurrences(every_half_hour)), len(fold.occurrences(every_half_hour))] == [48, 48]
 
 
-def test_a_slot_at_the_moment_itself_is_past() -> None:
+def test_an_occurrence_at_the_moment_itself_is_past() -> None:
     trigger = Cron("0 9 * * *")
     nine = at("2026-05-01 09:00")
     assert trigger.after(nine - 1) == nine
@@ -104,13 +106,13 @@ def test_nothing_that_was_shown_before_fires_when_asked_in_the_middle_of_the_sec
 def test_the_example_of_the_recipe_fires_every_five_seconds() -> None:
     trigger = Cron.quartz("*/5 * * * * ?")
     begin = at("2026-01-01")
-    assert list(slots(trigger, begin, begin + 60 * SECOND)) == [begin + step * 5 * SECOND for step in range(12)]
+    assert list(occurrences(trigger, begin, begin + 60 * SECOND)) == [begin + step * 5 * SECOND for step in range(12)]
 
 
 def test_seconds_come_last_when_asked_for() -> None:
     assert [
-        slot.second
-        for slot in islice(Cron("* * * * * 10,40", seconds=True).upcoming(datetime(2026, 1, 1, tzinfo=UTC)), 3)
+        occurrence.second
+        for occurrence in islice(Cron("* * * * * 10,40", seconds=True).upcoming(datetime(2026, 1, 1, tzinfo=UTC)), 3)
     ] == [
         10,
         40,
@@ -144,7 +146,7 @@ def test_seconds_come_last_when_asked_for() -> None:
 )
 def test_days_are_read_as_written(expression: str, dates: list[str]) -> None:
     found = islice(Cron(expression).upcoming(datetime(2026, 1, 1, tzinfo=UTC)), len(dates))
-    assert [slot.date().isoformat() for slot in found] == dates
+    assert [occurrence.date().isoformat() for occurrence in found] == dates
 
 
 @pytest.mark.parametrize(
@@ -164,10 +166,10 @@ def test_days_are_read_as_written(expression: str, dates: list[str]) -> None:
 )
 def test_quartz_counts_weekdays_from_a_sunday_and_has_years(expression: str, dates: list[str]) -> None:
     found = list(islice(Cron.quartz(expression).upcoming(datetime(2026, 1, 1, tzinfo=UTC)), len(dates)))
-    assert [slot.date().isoformat() for slot in found] == dates
+    assert [occurrence.date().isoformat() for occurrence in found] == dates
 
 
-def test_a_year_that_is_over_leaves_no_slot() -> None:
+def test_a_year_that_is_over_leaves_no_occurrence() -> None:
     assert Cron.quartz("0 0 12 1 1 ? 2027").after(at("2027-01-01 12:00")) is None
 
 
@@ -196,7 +198,7 @@ def test_no_time_fires_twice_where_a_law_would_put_clocks_back_over_the_turn_of_
     change = at("2026-12-31 23:30") // SECOND
     monkeypatch.setattr("astyqueue.triggers.cron.timezone._offset", lambda _, second: 3_600 if second < change else 0)
     quarter_past = Cron("15 0 * * *", "Etc/GMT+9")  # a zone that no other test asks for: what a zone does is remembered
-    assert list(slots(quarter_past, at("2026-12-31 22:30"), at("2027-01-01 01:30"))) == [at("2026-12-31 23:15")]
+    assert list(occurrences(quarter_past, at("2026-12-31 22:30"), at("2027-01-01 01:30"))) == [at("2026-12-31 23:15")]
 
 
 def test_start_and_end_are_both_included() -> None:
@@ -209,9 +211,9 @@ def test_start_and_end_are_both_included() -> None:
     ]
 
 
-def test_a_count_is_a_number_of_slots_from_the_anchor_on() -> None:
+def test_a_count_is_a_number_of_occurrences_from_the_anchor_on() -> None:
     trigger = Cron("0 9 * * *", count=3).anchored(at("2026-05-01 09:00"))
-    assert [instant(slot).day for slot in slots(trigger, 0, at("2030-01-01"))] == [1, 2, 3]
+    assert [instant(occurrence).day for occurrence in occurrences(trigger, 0, at("2030-01-01"))] == [1, 2, 3]
     assert trigger.anchored(at("2028-01-01")) == trigger
 
 
@@ -224,7 +226,7 @@ def test_a_count_that_the_end_cuts_short_leaves_the_end() -> None:
     trigger = Cron(
         "0 9 * * *", start=datetime(2026, 5, 1, tzinfo=UTC), end=datetime(2026, 5, 2, 12, tzinfo=UTC), count=9
     )
-    assert len(list(slots(trigger.anchored(0), 0, at("2027-01-01")))) == 2
+    assert len(list(occurrences(trigger.anchored(0), 0, at("2027-01-01")))) == 2
 
 
 @pytest.mark.parametrize("start", [None, datetime(2026, 5, 1, 12, tzinfo=UTC)])
@@ -232,14 +234,14 @@ def test_a_count_needs_an_anchor_and_a_start_is_none(start: datetime | None) -> 
     trigger = Cron("@daily", start=start, count=1)
     with pytest.raises(BadInput, match=r"is not anchored, .*: use trigger.anchored\(moment\)$"):
         trigger.after(0)
-    slot = at("2026-05-02 00:00")
-    assert trigger.anchored(at("2026-05-01 12:00")).after(0) == slot
-    assert trigger.anchored(at("2026-05-01 12:00")).after(slot) is None
+    occurrence = at("2026-05-02 00:00")
+    assert trigger.anchored(at("2026-05-01 12:00")).after(0) == occurrence
+    assert trigger.anchored(at("2026-05-01 12:00")).after(occurrence) is None
 
 
 @pytest.mark.parametrize("count", [0, -1, 10_001, True])
 def test_a_count_is_a_number_that_can_be_walked(count: int) -> None:
-    with pytest.raises(BadInput, match="give the number of slots, from 1 to 10000"):
+    with pytest.raises(BadInput, match="give the number of occurrences, from 1 to 10000"):
         Cron("@daily", count=count)
 
 
@@ -259,7 +261,7 @@ def test_a_naive_start_is_refused() -> None:
         Cron("@daily", start=datetime(2026, 5, 1))  # noqa: DTZ001 - that is the point
 
 
-def test_slots_begin_in_1970_and_end_where_instants_do() -> None:
+def test_occurrences_begin_in_1970_and_end_where_instants_do() -> None:
     assert Cron("* * * * *").after(-(10**18)) == 0
     assert Cron("* * * * *").after(at("4999-12-31T23:59:00")) == at("5000-01-01")
     assert Cron("* * * * *").after(at("5000-01-01")) is None
@@ -276,8 +278,8 @@ def test_slots_begin_in_1970_and_end_where_instants_do() -> None:
 )
 def test_after_is_later_and_never_goes_back(moment: int, later: int, seed: int, zone: str) -> None:
     trigger = possible(Random(seed), 1)[0].trigger(zone)
-    slot, following = trigger.after(moment), trigger.after(moment + later)
-    assert slot is not None
+    occurrence, following = trigger.after(moment), trigger.after(moment + later)
+    assert occurrence is not None
     assert following is not None
-    assert moment < slot <= following
-    assert trigger.after(slot - 1) == slot
+    assert moment < occurrence <= following
+    assert trigger.after(occurrence - 1) == occurrence

@@ -28,7 +28,7 @@ _FACTS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 _CAUSE: Final = ("task", "failure", "times", "dead", "last", "example")
 #: The counts of schedules, which are summed up, and the lengths of each schedule that is shown.
-_SLOTS: Final = ("fired", "skipped", "started", "within_1s")
+_OCCURRENCES: Final = ("fired", "skipped", "started", "within_1s")
 _LATE: Final = ("late_p50", "late_p95", "late_max", "start_p95")
 #: Different causes (pairs of failure and task) that are counted separately; all further ones are others.
 MOST_CAUSES: Final = 10_000
@@ -125,7 +125,7 @@ def _figures(folder: Path, days: Days, *, queue: str, so_far: progress.ReadSoFar
             for grain, columns in _FACTS.items()
         },
         failures=Causes.of(rows(FAILURES, *_CAUSE)),
-        schedules=Schedules.of(rows(SCHEDULES, "schedule", "day", *_SLOTS, *_LATE), MOST, _SLOTS),
+        schedules=Schedules.of(rows(SCHEDULES, "schedule", "day", *_OCCURRENCES, *_LATE), MOST, _OCCURRENCES),
     )
 
 

@@ -262,6 +262,6 @@ def punctual(figures: Figures) -> Element | None:
     ]
     last = [others(schedules.more), NONE, *counted] if schedules.more else None
     late = ("fired", "skipped", "fired late p50", "p95", "longest", "started", "started late p95", "within 1 s")
-    note = "The time from each slot to its message, and from its due time to the start of its handler."
+    note = "The time from each occurrence to its message, and from its due time to the start of its handler."
     headings = [text("schedule"), text("day"), *map(Heading, late)]
     return plotted("Schedules", note, table(headings, rows, "Schedules", last))
