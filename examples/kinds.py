@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
-import threading
 
 from astyqueue import Delivery, Dispatcher, MessageQueue, aio
 
@@ -15,14 +13,13 @@ called: list[object] = []
 
 
 def mail(delivery: Delivery) -> None:
-    """A plain function runs in a thread, and may block it: here with a slow mail server."""
-    threading.Event().wait(0.01)
+    """A plain function runs in a thread, which a mail server may keep waiting."""
     mailed.append(delivery.body)
 
 
 async def call_back(delivery: aio.Delivery) -> None:
     """An `async def` function runs on the event loop, among up to a thousand; it is cancelled at its timeout."""
-    await asyncio.sleep(0.01)
+    await delivery.extend("1m")  # calls of its delivery are awaited
     called.append(delivery.body)
 
 
