@@ -26,10 +26,12 @@ IN_USE: Final = 60 * SECOND
 #: Notices from before this time say nothing new to a queue that becomes idle: it polls all its rows.
 _BEFORE: Final = 15 * SECOND
 #: The least pause between two reads of the log: for a minute after the start and after a notice, and later. The
-#: multiple of the duration of a read keeps a distant store from being read all the time.
+#: multiple of the duration of a read keeps a distant store from being read all the time. It adds two seconds at most,
+#: because the process may have been suspended during the read.
 _PAUSE_AT_FIRST: Final = SECOND // 40
 _PAUSE: Final = SECOND // 8
 _COSTS: Final = 10
+_LONGEST: Final = 2 * SECOND
 #: How far behind the last read each read begins, and one read a second: for notices of slow writers and of processes
 #: whose clocks are behind. A later one is missed.
 _OVERLAP: Final = SECOND // 4
@@ -236,7 +238,8 @@ class ActivityWatch:
         lost = now - KEPT
         notices = yield from read_notices(max(min(self._read_to, now), lost) - self._overlap(at), now + _LONG_OVERLAP)
         pause = _PAUSE_AT_FIRST if at - self._named < IN_USE else _PAUSE
-        self._next_read = at + max(pause, _COSTS * (self._clock.monotonic() - at))
+        took = self._clock.monotonic() - at
+        self._next_read = at + max(pause, min(_COSTS * took, took + _LONGEST))
         missed, self._read_to = self._read_to < lost, now
         with self._lock:
             new = [notice for notice in notices if notice not in self._seen]

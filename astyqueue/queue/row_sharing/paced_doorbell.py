@@ -30,6 +30,9 @@ _ECHO: Final = 3 * SECOND // 100
 #: duration of a read): up to a second, up to a minute, and longer, while the queue is in use elsewhere. The multiple
 #: keeps a distant store from being read all the time.
 _PACES: Final = ((SECOND, SECOND // 1_000, 5), (60 * SECOND, 3 * SECOND // 1_000, 5), (NEVER, SECOND // 40, 100))
+#: The longest pause for the duration of a read, because the process may have been suspended during it. The headers of
+#: current rows are polled as often.
+_LONGEST: Final = 2 * SECOND
 #: The least pause between two reads while this process is busy: then it needs only the requests for its rows.
 _BUSY: Final = SECOND // 20
 
@@ -116,7 +119,7 @@ class PacedDoorbell:
     def set_pace(self, quiet: int, *, busy: bool) -> None:
         """Set the moment of the next read; `quiet` is the time since the last traffic, in microseconds."""
         pause, times = next((pause, times) for least, pause, times in _PACES if quiet < least)
-        self._next = self._clock.monotonic() + max(_BUSY if busy else pause, times * self._cost)
+        self._next = self._clock.monotonic() + max(_BUSY if busy else pause, min(times * self._cost, _LONGEST))
 
     def read(self, *also: Slice) -> Steps[tuple[DoorbellNews, list[list[Column]]]]:
         """Read what is new at the doorbell, and the columns of other slices in the same request."""

@@ -301,6 +301,25 @@ def test_what_happened_while_the_log_could_not_be_read_is_found_afterwards(
     assert delay_of(process, "mail", lambda: None) <= 2 * IDLE_LATENCY
 
 
+def test_a_process_that_was_suspended_while_it_read_the_log_goes_on_to_read_it(
+    store: Lossy, clock: TimeMachine
+) -> None:
+    """The duration of such a read says nothing about the store."""
+    process = Process(clock, store, ["letters", "mail"], paced=True)
+    process.become_idle()
+    process.slices()
+    while not any(map(_has_read_log, process.queues.values())):
+        process.pass_time(MILLISECOND, MILLISECOND)
+    clock.advance("10m")
+    process.pass_time(2 * SECOND + IDLE_LATENCY)
+    assert delay_of(process, "mail", lambda: sender(store, clock).send(1)) <= 2 * IDLE_LATENCY
+
+
+def _has_read_log(worker: Worker) -> bool:
+    last = worker.requests[-1:]
+    return any(isinstance(request, Read) and _is_log(request.wanted[0].row) for request in last)
+
+
 def test_an_error_of_the_log_goes_to_a_consumer_and_the_next_one_reads_on(store: Lossy, clock: TimeMachine) -> None:
     process = Process(clock, store, ["letters", "mail"])
     process.become_idle()

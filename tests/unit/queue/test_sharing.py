@@ -11,7 +11,7 @@ from astyqueue.model.message import Message
 from astyqueue.model.settings import Layout
 from astyqueue.protocol.coordination.doorbell import RowRequest
 from astyqueue.protocol.layout.columns import HEADER, Type
-from astyqueue.protocol.layout.rows import Ring, is_home
+from astyqueue.protocol.layout.rows import Ring, doorbell_row, is_home
 from astyqueue.protocol.steps import Commit, Read, Request, Send, run
 from astyqueue.queue.delivery.base_delivery import new_deliveries
 from astyqueue.queue.runtime import ReceiveRequest
@@ -47,6 +47,29 @@ def test_a_process_that_sent_nothing_hears_the_doorbell(crew: Crew) -> None:
         at, _ = worker.got[-1]
         assert at - sent <= 20 * MILLISECOND
     assert len(worker.got) == 21
+
+
+def test_a_process_that_was_suspended_while_it_read_the_doorbell_goes_on_to_hear_it(crew: Crew) -> None:
+    """The duration of such a read says nothing about the store."""
+    worker, sender = crew.join(paced=True), crew.outsider()
+    sender.send(1)
+    crew.pass_time(SECOND, step=MILLISECOND)
+    worker.requests.clear()
+    while not any(map(_reads_doorbell, worker.requests)):
+        worker.requests.clear()
+        crew.pass_time(MILLISECOND, step=MILLISECOND)
+    crew.clock.advance("30s")
+    crew.pass_time(2 * SECOND + 100 * MILLISECOND)
+    for _ in range(20):
+        sent = crew.clock.now()
+        sender.send(1)
+        crew.pass_time(100 * MILLISECOND, step=MILLISECOND)
+        at, _ = worker.got[-1]
+        assert 0 <= at - sent <= 50 * MILLISECOND
+
+
+def _reads_doorbell(request: Request) -> bool:
+    return isinstance(request, Read) and request.wanted[0].row == doorbell_row("mail")
 
 
 def test_a_burst_behind_a_ring_is_found_as_soon(crew: Crew) -> None:
