@@ -16,9 +16,10 @@ from astyqueue.store import Batch, Column, Committed, Expectation, Name, Named, 
 from astyqueue.stores import column_name_codec
 from astyqueue.units import SECOND
 from tests.simulation.cassandra.coordinator import AcceptRecorder, Coordinator, TimedOut, TooFew
-from tests.simulation.cassandra.network import Coordinating, Network
+from tests.simulation.cassandra.network import Coordinating, Delay, Network
 from tests.simulation.cassandra.replica import Ballot, Replica, Selection
 from tests.simulation.cassandra.storage import DELETED, EXPIRING, LASTING, Cell, Changes, Found, Row
+from tests.simulation.cassandra.unreliable_log import UnreliableLog
 from tests.simulation.engine.event_loop import EventLoop, SkewedClock
 from tests.simulation.engine.fault_profile import FaultProfile
 
@@ -68,8 +69,12 @@ class Cluster:
     def __init__(
         self, event_loop: EventLoop, profile: FaultProfile, rng: random.Random, *, record_accept: AcceptRecorder
     ) -> None:
-        """All replicas are up and empty; `record_accept` is called for every proposal that a replica accepts."""
+        """All replicas are up and empty; `record_accept` is called for every proposal that a replica accepts.
+
+        The activity log is as reliable as all else, unless `activity_log` is set.
+        """
         self.event_loop = event_loop
+        self.activity_log: UnreliableLog | None = None
         self.profile = profile
         self.replicas = [
             Replica(number, SkewedClock(event_loop, profile.node_skew(rng))) for number in range(profile.replicas)
@@ -144,6 +149,8 @@ class Cluster:
 
     def _plainly(self, wanted: Wanted, watch: Watch | None, local: Replica) -> Coordinating[list[Column]]:
         """A quorum read, page by page; each page as of another moment."""
+        if self.activity_log and self.activity_log.unreadable(wanted.row):
+            raise TooFew
         if isinstance(wanted, Named):
             found = yield from self.coordinator.read(wanted.row, _asking(wanted))
             return self._scan_page(wanted, found, local).columns
@@ -203,7 +210,19 @@ class Cluster:
             for name, put in zip(changes.puts, batch.puts, strict=True)
         }
         written.update({name: Cell(stamp, DELETED, local.clock.now(), b"") for name in changes.deletes})
-        yield from self.coordinator.write(local, batch.row, written)
+        if self.activity_log and self.activity_log.has(batch.row):
+            yield from self._write_notice(self.activity_log, batch, written, local)
+        else:
+            yield from self.coordinator.write(local, batch.row, written)
+
+    def _write_notice(self, log: UnreliableLog, batch: Batch, written: Changes, local: Replica) -> Coordinating[None]:
+        """Write a notice now or late, or lose it and acknowledge it all the same."""
+        late, writing = log.lateness(batch), self.coordinator.write(local, batch.row, written)
+        if late and log.acknowledges_first():
+            self.event_loop.call_later(late, self.network.coordinate, local, writing, lambda _: None)
+        elif late is not None:
+            yield Delay(late)
+            yield from writing
 
     def _commit(self, batch: Batch, expects: tuple[Expectation, ...], local: Replica) -> Coordinating[Outcome]:
         changes, expected = column_name_codec.committed_changes(batch, expects)

@@ -219,6 +219,13 @@ def polls_are_cheap(record: RunRecord) -> Iterator[str]:
         yield f"a message and a poll with nothing to do pass {record.last_poll} tombstones"
 
 
+def idle_queues_are_served_in_time(record: RunRecord) -> Iterator[str]:
+    """A message into an idle queue begins soon after its notice can be read, or when the queue has its turn."""
+    for begin in record.history.late_begins:
+        late = "did not begin in time" if begin.late is None else f"began {begin.late / SECOND:.3f} s too late"
+        yield f"message {begin.number} into the idle queue {begin.queue} {late}"
+
+
 _FOR_EVER: Final = 1 << 62
 #: The process that rescans what all others have passed.
 RESCANNER: Final = "walker"
@@ -283,6 +290,7 @@ CHECKERS: Final[tuple[Checker, ...]] = (
     dead_letters_are_kept,
     what_is_refused_changes_nothing,
     polls_are_cheap,
+    idle_queues_are_served_in_time,
     *KEY_CHECKERS,
     *LOCK_CHECKERS,
 )

@@ -61,8 +61,8 @@ class _Commit:
 class ReferenceModel:
     """All rows; `violations` lists what went wrong, in that order."""
 
-    def __init__(self, quorum: int, first: str) -> None:
-        """Judges rows whose names begin with `first`."""
+    def __init__(self, quorum: int, first: str | tuple[str, ...]) -> None:
+        """Judges rows whose names begin with `first`, or with one of several."""
         self.rows: dict[str, RowModel] = {}
         self.key_models: dict[str, KeyModel] = {}
         self.violations: list[str] = []

@@ -39,11 +39,15 @@ def original(
 
 @dataclass(slots=True, eq=False)
 class _Task:
-    """A running agent. `turn` counts its turns, so that a wake-up for an earlier turn is ignored."""
+    """A running agent. `turn` counts its turns, so that a wake-up for an earlier turn is ignored.
+
+    `rest` is what it waits for if it rests; `changes`: it waits for the answer to a change of the store.
+    """
 
     agent: Agent
     turn: int = 0
     rest: Rest | None = None
+    changes: bool = False
 
 
 class SimulatedProcess:
@@ -76,6 +80,20 @@ class SimulatedProcess:
         self._tasks.append(task)
         self._event_loop.call_later(after, self._go_on, task, 0, None)
 
+    def stop(self, agent: Agent) -> bool:
+        """End an agent, as when its task is cancelled; False if it ended or waits for the answer to a change.
+
+        The store may carry out that change, so what it does would count as done by nobody.
+        """
+        task = next((task for task in self._tasks if task.agent is agent), None)
+        if task is None or task.changes:
+            return False
+        task.turn += 1
+        agent.close()
+        self._end(task)
+        self._rouse()
+        return True
+
     def crash(self) -> None:
         """Stop for ever."""
         self.up = False
@@ -106,7 +124,7 @@ class SimulatedProcess:
         self._rouse()
 
     def _begin(self, task: _Task, request: Request | Pause) -> None:
-        turn = task.turn
+        turn, task.changes = task.turn, isinstance(request, Send | Commit)
         match request:
             case Pause(duration):
                 self._event_loop.call_later(duration, self._go_on, task, turn, None)

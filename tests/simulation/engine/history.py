@@ -168,6 +168,15 @@ class ExpensivePoll:
     ahead: frozenset[Id]
 
 
+@dataclass(frozen=True, slots=True)
+class LateBegin:
+    """A message into an idle queue that began `late` microseconds too late; None: not while anybody waited for it."""
+
+    number: int
+    queue: str
+    late: int | None
+
+
 @dataclass(slots=True)
 class Saved:
     """A schedule that a process created, with its number of occurrences."""
@@ -185,7 +194,8 @@ class History:
 
     `operations` counts steps of the protocol that began, however many messages each concerned. `idle_polls` counts
     polls that found nothing in a row of which everything was known; `expensive_polls` lists those of them that cost too
-    much. `reader_error` is the largest error, in microseconds, of the clock of any process when it claimed.
+    much. `late_begins` are the messages that idle queues found too late. `reader_error` is the largest error, in
+    microseconds, of the clock of any process when it claimed.
     """
 
     sent: list[Sent] = field(default_factory=list)
@@ -198,6 +208,7 @@ class History:
     operations: int = 0
     idle_polls: int = 0
     expensive_polls: list[ExpensivePoll] = field(default_factory=list)
+    late_begins: list[LateBegin] = field(default_factory=list)
 
     def begins(self, *names: str) -> None:
         """Count a step of the protocol that begins, under one name, or under that of each outcome it is to commit."""

@@ -30,6 +30,7 @@ from tests.simulation.engine.history import Checker, History, RunRecord
 from tests.simulation.engine.nemesis import Nemesis
 from tests.simulation.engine.rng import SeededRandom, repeatable
 from tests.simulation.workload.consumer import Consumer
+from tests.simulation.workload.idle_queues import IDLE, IdleFault, IdleQueues
 from tests.simulation.workload.locks import GUARD, Locks
 from tests.simulation.workload.workload import QUEUE, Workload
 
@@ -44,6 +45,8 @@ _DAY: Final = 24 * 3_600 * SECOND
 #: Repairs are at most this and two absences apart, less than tombstones are kept. The longest absence is 8.4 hours.
 _REPAIRS: Final = GRACE // 4
 _END: Final = 4 * 3_600 * SECOND
+#: How likely a simulation ends with idle queues.
+_IDLE: Final = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,19 +85,26 @@ def simulate(
     checkers: tuple[Checker, ...] = CHECKERS,
     only: frozenset[str] | None = None,
     lock: str | None = None,
+    idle: bool = False,
 ) -> SimulationResult:
     """Play the simulation of a seed, always in the same way, and check it.
 
     `interceptor` sits between every process and the store. Tombstones are kept for `grace_us` microseconds. Of the
     parts of the simulation, `only` these are played. `lock` is the row lock of the consumers (guard, columns, manager),
-    which otherwise is drawn: most simulations have none but the guard.
+    which otherwise is drawn: most simulations have none but the guard. With `idle` it ends with idle queues, as one in
+    four does anyway.
     """
     collects = gc.isenabled()
     gc.disable()  # a simulation makes few cycles, and collecting them takes a sixth of the time
     try:
         with repeatable(seed) as rng:
             simulation = _Simulation(
-                rng, FaultProfile.drawn(rng.derive("weather"), grace_us), interceptor, lock, parts=Components(only)
+                rng,
+                FaultProfile.drawn(rng.derive("weather"), grace_us),
+                interceptor,
+                lock,
+                parts=Components(only),
+                idle=idle,
             )
             simulation.play()
             record = simulation.record()
@@ -134,7 +144,14 @@ class _Simulation:
     """The parts of one simulation."""
 
     def __init__(
-        self, rng: SeededRandom, profile: FaultProfile, interceptor: Interceptor, lock: str | None, *, parts: Components
+        self,
+        rng: SeededRandom,
+        profile: FaultProfile,
+        interceptor: Interceptor,
+        lock: str | None,
+        *,
+        parts: Components,
+        idle: bool,
     ) -> None:
         self.parts = parts
         self.profile = profile.without(
@@ -142,10 +159,12 @@ class _Simulation:
         )
         self.history = History()
         self.event_loop = EventLoop()
-        self.model = ReferenceModel(profile.replicas // 2 + 1, f"{QUEUE}:")
+        self.model = ReferenceModel(profile.replicas // 2 + 1, (f"{QUEUE}:", IDLE))
         self.network_rng = rng.derive("network")
         self.cluster = Cluster(self.event_loop, self.profile, self.network_rng, record_accept=self.model.record_accept)
         self.rng = rng
+        self.interceptor = interceptor
+        self.idle = idle
         self.tombstones = 0
         self.operations = 0
         self.repaired = self.event_loop.now
@@ -186,6 +205,7 @@ class _Simulation:
             burst += 1
         self.operations = self.history.operations
         self._drain()
+        self._serve_idle_queues()
 
     def _goes_on(self, burst: int) -> bool:
         if self.parts.only is not None:
@@ -273,6 +293,18 @@ class _Simulation:
         producer.client.start(producer.send_together(count, level))
         self._wait_for(producer.client)
         return {sent.message.row for sent in self.history.sent[before:] if sent.message}
+
+    def _serve_idle_queues(self) -> None:
+        """In some simulations: serve queues that become idle, with faults that only delay their messages."""
+        rng = self.rng.derive("idle queues")
+        if not (rng.random() < _IDLE or self.idle) or not self.parts.includes("idle queues"):
+            return
+        kinds = list(IdleFault)
+        drawn = rng.sample(kinds, rng.randint(1, 3))
+        faults = frozenset(fault for fault in drawn if self.parts.includes(f"idle queues: {fault}"))
+        IdleQueues(
+            self.cluster, self.history, rng, faults=faults, interceptor=self.interceptor, clients=self.clients
+        ).play()
 
     def failures(self) -> list[str]:
         """Errors that no step of astyqueue should end with."""

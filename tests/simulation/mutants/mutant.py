@@ -31,7 +31,7 @@ class Mutant:
     """A mistake: what it changes in the code, or between processes and the store.
 
     It must be detected `within` this number of seeds, wherever one begins. The tests begin at `first`, where it is
-    noticed soon.
+    noticed soon. `lock` and `idle` are as of `simulate`.
     """
 
     name: str
@@ -41,6 +41,7 @@ class Mutant:
     grace_us: int = GRACE
     first: int = 0
     lock: str | None = None
+    idle: bool = False
 
     def play(self, seed: int, only: frozenset[str] | None = None) -> SimulationResult:
         """Play a seed, or these parts of its simulation, with the mistake in place.
@@ -50,7 +51,14 @@ class Mutant:
         with contextlib.ExitStack() as stack:
             for patch in self.patches():
                 stack.enter_context(patch)
-            result = simulate(seed, interceptor=self.interceptor, grace_us=self.grace_us, only=only, lock=self.lock)
+            result = simulate(
+                seed,
+                interceptor=self.interceptor,
+                grace_us=self.grace_us,
+                only=only,
+                lock=self.lock,
+                idle=self.idle,
+            )
         if unfit := [violation for violation in result.violations if _UNFIT.search(violation)]:
             message = f"{self.name!r} patches code that has changed since: {unfit[0]}"
             raise AssertionError(message)

@@ -29,6 +29,7 @@ from astyqueue.queue.producing import producer
 from astyqueue.store import Batch, Column, Committed, Named, Put, Slice
 from astyqueue.units import SECOND
 from tests.simulation.cassandra.cluster import OnAnswer
+from tests.simulation.mutants.idle import IDLE_MUTANTS
 from tests.simulation.mutants.keys import KEY_MUTANTS
 from tests.simulation.mutants.locks import LOCK_MUTANTS
 from tests.simulation.mutants.mutant import Forward, Mutant, Patches, StoreRequest, asking_otherwise, unknown, without
@@ -244,4 +245,5 @@ MUTANTS: Final = (
     Mutant("late scans begin at the start", 100, _late_looks_again),
     *KEY_MUTANTS,
     *LOCK_MUTANTS,
+    *IDLE_MUTANTS,
 )
