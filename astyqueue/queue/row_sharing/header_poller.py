@@ -298,7 +298,7 @@ def _scan_where_found(probes: list[tuple[RowState, Slice]], found: list[list[Col
     """Plan scans for what probes have found."""
     for (row, _), columns in zip(probes, found, strict=True):
         if columns:
-            row.scan_at(ids.moment(columns[0].name.id))
+            row.expect(ids.moment(columns[0].name.id))
 
 
 class RebalanceRequests:

@@ -288,6 +288,7 @@ class RowVisit:
             row.scan_at(now)
         elif (due := snapshot.next_scan(now)) is not None:
             row.scan_at(due, earliest=max(due, now + _AGAIN))
+        row.scan_for_expected(self.began)
         self._over = True
 
     def fired(self, count: int) -> None:

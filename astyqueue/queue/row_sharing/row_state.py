@@ -25,7 +25,17 @@ class RowState:
     it. `ignores_owner`: a consumer that does not wait requested a scan, whichever process owns the row.
     """
 
-    __slots__ = ("_scans", "due", "failures", "ignores_owner", "name", "not_before", "snapshot", "yielded_until")
+    __slots__ = (
+        "_scans",
+        "due",
+        "expected",
+        "failures",
+        "ignores_owner",
+        "name",
+        "not_before",
+        "snapshot",
+        "yielded_until",
+    )
 
     def __init__(self, snapshot: RowSnapshot, scans: DeadlineHeap) -> None:
         """`scans` has the moment of the next scan of each row."""
@@ -33,6 +43,7 @@ class RowState:
         self.snapshot = snapshot
         self._scans = scans
         self.due = NEVER
+        self.expected = NEVER
         self.not_before = 0
         self.failures = 0
         self.yielded_until = 0
@@ -47,6 +58,21 @@ class RowState:
         """Plan a scan for what is due at this moment, not before `earliest`; an earlier plan stays."""
         self.due = min(self.due, due)
         self._scans.lower(self.name, max(self.due, self.not_before, earliest))
+
+    def expect(self, moment: int) -> None:
+        """Plan a scan for a message that is due at this moment, also if the row is scanned for another reason before.
+
+        A scan reads no messages that are due later.
+        """
+        self.expected = min(self.expected, moment)
+        self.scan_at(moment)
+
+    def scan_for_expected(self, began: int) -> None:
+        """After a scan that began at this moment, plan the next one for a message that was not due then."""
+        if self.expected > began:
+            self.scan_at(self.expected)
+        else:
+            self.expected = NEVER
 
     def scan_soon(self) -> None:
         """Plan a scan as soon as the row may be scanned: it cannot be known whether something is due."""
@@ -72,6 +98,7 @@ class RowState:
     def scan_anew(self, now: int) -> None:
         """Scan the row now, after the clock was set back: moments that were noted before mean nothing now."""
         self.due, self.not_before, self.yielded_until = now, 0, 0
+        self.expected = NEVER
         self.snapshot.clock_was_set_back(now)
         self._scans.set(self.name, now)
 

@@ -49,6 +49,19 @@ def test_a_process_that_sent_nothing_hears_the_doorbell(crew: Crew) -> None:
     assert len(worker.got) == 21
 
 
+def test_a_late_scan_does_not_make_a_delayed_message_wait_for_the_next_poll(clock: TimeMachine) -> None:
+    """It reads no messages that are due later, although a poll has shown one of them."""
+    crew = Crew(MemoryStore(clock), clock, Layout(concurrency_shards=2))
+    worker, sender = crew.join(hands=100), crew.outsider()
+    for delay in range(100 * MILLISECOND, 1_000 * MILLISECOND, 50 * MILLISECOND):
+        sender.send(2)
+        crew.pass_time(100 * MILLISECOND)
+        due = clock.now() + delay
+        sender.send(1, delay=delay / SECOND)
+        crew.pass_time(delay + 2 * SECOND)
+        assert worker.got[-1][0] - due <= 20 * MILLISECOND
+
+
 def test_a_process_that_was_suspended_while_it_read_the_doorbell_goes_on_to_hear_it(crew: Crew) -> None:
     """The duration of such a read says nothing about the store."""
     worker, sender = crew.join(paced=True), crew.outsider()
