@@ -43,6 +43,8 @@ _CALLED_BY_LONG_READ: Final = SECOND + _CALLED
 _TURN: Final = 9 * SECOND // 4
 #: How long a queue that was called or has its turn takes to claim a message, and one that knows when it is due.
 _CLAIMED: Final = 3 * SECOND // 10
+#: A poll of a row shows its next message. What is due after that is shown by a poll this long after it began at most.
+_POLLED_AGAIN: Final = 12 * SECOND // 10
 #: A suspended process may have been reading the doorbell or the log; the next read comes this long after at most.
 _AFTER_LONG_READ: Final = 2 * SECOND
 #: How long after an error a consumer begins anew.
@@ -220,6 +222,7 @@ class IdleQueues:
         self._hindrances: list[_Hindrance] = []
         self._awaited: dict[int, _Awaited] = {}
         self._begun: set[int] = set()
+        self._last_begin: dict[str, int] = {}
         self._ended = False
         self._client = self._process("watcher")
         layout = rng.choice((Layout(), Layout(time_shards=3), Layout(concurrency_shards=2)))
@@ -348,10 +351,14 @@ class IdleQueues:
         self._loop.recheck()
         if one and self._loop.now > (deadline := self._deadline(one)):
             self._history.late_begins.append(LateBegin(number, one.queue, self._loop.now - deadline))
+        if one:
+            self._last_begin[one.queue] = self._loop.now
 
     def _deadline(self, one: _Awaited) -> int:
         """When a message has to begin at the latest, by what hindered its queue until now."""
         found = self._found(one, one.sent)
+        if one.due > one.sent and one.queue in self._last_begin:
+            found = max(found, self._last_begin[one.queue] + _POLLED_AGAIN)
         deadline = max(one.due, found) + _CLAIMED
         for hindrance in sorted(self._hindrances, key=lambda each: each.begin):
             if hindrance.queue in (None, one.queue) and hindrance.begin <= deadline and hindrance.end >= one.sent:
