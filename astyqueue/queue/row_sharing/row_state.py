@@ -69,10 +69,11 @@ class RowState:
 
     def scan_for_expected(self, began: int) -> None:
         """After a scan that began at this moment, plan the next one for a message that was not due then."""
-        if self.expected > began:
-            self.scan_at(self.expected)
-        else:
+        if self.expected <= began:
             self.expected = NEVER
+        elif self.expected != NEVER:
+            self.due = min(self.due, self.expected)
+            self._scans.lower(self.name, max(self.expected, self.not_before))
 
     def scan_soon(self) -> None:
         """Plan a scan as soon as the row may be scanned: it cannot be known whether something is due."""
