@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from astyqueue.tasks.app import App
+from astyqueue.tasks.base_task import current_delivery
 from astyqueue.tasks.signature import Call
-from astyqueue.tasks.task import Sending, Task, current_delivery
+from astyqueue.tasks.task import Sending, Task
 
 __all__ = ["App", "Call", "Sending", "Task", "current_delivery"]

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final, ParamSpec, TypedDict, TypeVar, Unpack
+from typing import TypedDict
 
 from astyqueue.durations import Duration
 from astyqueue.errors import BadInput
 from astyqueue.model.schedule import Misfire, Policies
 from astyqueue.queue.queue import MessageQueue
 from astyqueue.schedules.reconcile import Declared, Instructions, Reconciled, Release, order_of, reconcile
-from astyqueue.tasks.task import Task, TaskOptions, name_of
-from astyqueue.triggers import Cron, Every, Trigger
-
-P = ParamSpec("P")
-R = TypeVar("R")
-#: The queue of tasks without a `queue` option.
-DEFAULT_QUEUE: Final = "default"
+from astyqueue.tasks.base_task import BaseTask, TaskOptions, name_of
+from astyqueue.triggers import Trigger
 
 
 class Timetable(TypedDict, total=False):
@@ -45,73 +39,55 @@ class Timetable(TypedDict, total=False):
 class _Declaration:
     """A declared schedule; its message is made when it is reconciled."""
 
-    task: Task[..., object]
+    task: BaseTask[..., object]
     trigger: Trigger
     policies: Policies
     arguments: Mapping[str, object]
 
     def declared(self) -> Declared:
-        return Declared(self.trigger, self.task.using().message(**self.arguments), self.policies)
+        return Declared(self.trigger, self.task.message(**self.arguments), self.policies)
 
 
-class Declaring(ABC):
-    """The part of an app that declares schedules. They are stored when a worker of the app is made."""
+class DeclaredSchedules:
+    """The schedules of an app, by queue. They are stored when a worker of the app is made."""
 
-    def __init__(self, name: str, release: int | str | None = None) -> None:
-        """`name` separates this app's schedules from those of other programs; `release` orders the app's deploys."""
-        self.name = name
+    def __init__(self, program: str, release: int | str | None = None) -> None:
+        """`program` separates them from those of other programs; `release` orders the deploys of this one."""
+        self.program = program
         self._order = order_of(release)
         self._declared: dict[str, dict[str, _Declaration]] = {}
 
-    @abstractmethod
-    def _add(self, function: Callable[P, R], options: TaskOptions) -> Task[P, R]:
-        """Make a function a task."""
+    @property
+    def queues(self) -> Iterable[str]:
+        """The queues that have some."""
+        return self._declared
 
-    def scheduled(
-        self, trigger: Trigger, **how: Unpack[Timetable]
-    ) -> Callable[[Callable[P, R] | Task[P, R]], Task[P, R]]:
-        """A decorator that calls a function (or task) at each occurrence of a trigger; it returns the task."""
-        policies = Policies.read(
-            how.get("misfire", "once"), how.get("overlap", "allow"), how.get("after_failure", "go on")
-        )
+    def of(self, queue: str) -> Iterable[str]:
+        """The names of those of a queue."""
+        return self._declared.get(queue, {})
 
-        def made(function: Callable[P, R] | Task[P, R]) -> Task[P, R]:
-            task = function if isinstance(function, Task) else self._add(function, _options(function, how))
-            self._declare(
-                how.get("schedule", task.name), _Declaration(task, trigger, policies, how.get("arguments", {}))
-            )
-            return task
-
-        return made
-
-    def cron(
-        self, expression: str, zone: str = "UTC", *, seconds: bool = False, **how: Unpack[Timetable]
-    ) -> Callable[[Callable[P, R] | Task[P, R]], Task[P, R]]:
-        """A decorator that calls a function by a cron expression: `@app.cron("0 9 * * mon-fri", "Europe/Paris")`."""
-        return self.scheduled(Cron(expression, zone, seconds=seconds), **how)
-
-    def every(
-        self, interval: Duration, **how: Unpack[Timetable]
-    ) -> Callable[[Callable[P, R] | Task[P, R]], Task[P, R]]:
-        """A decorator that calls a function at fixed intervals, first when the schedule is made: `@app.every("5m")`."""
-        return self.scheduled(Every(interval), **how)
-
-    def _declare(self, name: str, declaration: _Declaration) -> None:
-        queue = declaration.task.options.queue
+    def declare(self, task: BaseTask[..., object], trigger: Trigger, policies: Policies, how: Timetable) -> None:
+        """Declare that this task is called at each occurrence of a trigger; BadInput for a name that another one has."""
+        queue, name = task.options.queue, how.get("schedule", task.name)
         if name in self._declared.setdefault(queue, {}):
             message = f"two schedules of queue {queue!r} are called {name!r}: give one of them another, schedule=..."
             raise BadInput(message)
+        declaration = _Declaration(task, trigger, policies, how.get("arguments", {}))
         declaration.declared()
         self._declared[queue][name] = declaration
 
     def reconcile(self, queue: MessageQueue, instructions: Instructions | None = None) -> Reconciled:
-        """Store the schedules that this app declares for a queue; making a worker does this too."""
+        """Store those of a queue; making a worker does this too."""
         declared = {name: one.declared() for name, one in self._declared.get(queue.name, {}).items()}
-        return queue.run(reconcile(queue.core, Release(self.name, declared, self._order), instructions))
+        return queue.run(reconcile(queue.core, Release(self.program, declared, self._order), instructions))
 
 
-def _options(function: Callable[..., object], how: Timetable) -> TaskOptions:
+def policies_of(how: Timetable) -> Policies:
+    """The policies of a schedule; BadInput for one that there is not."""
+    return Policies.read(how.get("misfire", "once"), how.get("overlap", "allow"), how.get("after_failure", "go on"))
+
+
+def options_of(function: Callable[..., object], how: Timetable, queue: str) -> TaskOptions:
+    """The options of the task that a schedule makes of a function."""
     name = how.get("name") or name_of(function)
-    return TaskOptions(
-        name, how.get("queue", DEFAULT_QUEUE), how.get("max_attempts"), how.get("timeout"), how.get("kind")
-    )
+    return TaskOptions(name, how.get("queue", queue), how.get("max_attempts"), how.get("timeout"), how.get("kind"))

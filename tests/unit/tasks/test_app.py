@@ -15,7 +15,7 @@ from pydantic import BaseModel
 
 from astyqueue.errors import BadInput, BadSetting, Closed, NotFound
 from astyqueue.tasks.app import App
-from astyqueue.tasks.task import current_delivery, name_of
+from astyqueue.tasks.base_task import current_delivery, name_of
 from astyqueue.testing import TimeMachine
 from tests.support.places import Place
 

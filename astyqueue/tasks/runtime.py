@@ -1,0 +1,243 @@
+"""What an app is, whatever its sends are: its tasks, their queues and schedules, and the store they share."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from astyqueue.clock import Clock
+from astyqueue.dispatch.builder import DispatcherBuilder
+from astyqueue.dispatch.handlers import Handler, Kind
+from astyqueue.durations import as_microseconds
+from astyqueue.errors import BadInput, BadSetting, Closed
+from astyqueue.model.message import Message, MessageEncoder
+from astyqueue.model.settings import Settings, check_queue_name
+from astyqueue.observe import Observer
+from astyqueue.queue.connection import Connection, connect
+from astyqueue.queue.options import check_names
+from astyqueue.queue.queue import MessageQueue
+from astyqueue.schedules.reconcile import Instructions, Reconciled
+from astyqueue.stores.url import URL_VARIABLE
+from astyqueue.tasks.base_task import BaseTask
+from astyqueue.tasks.schedules import DeclaredSchedules
+from astyqueue.triggers import Triggers
+
+D = TypeVar("D")
+
+#: The queue of tasks without a `queue` option.
+DEFAULT_QUEUE: Final = "default"
+#: The environment variable with the release of an app that gives none.
+RELEASE_VARIABLE: Final = "ASTYQUEUE_RELEASE"
+
+
+@dataclass(frozen=True, slots=True)
+class AppOptions:
+    """The options of an app; see `App.__init__`."""
+
+    url: str | None
+    name: str
+    release: int | str | None
+    clock: Clock | None
+    observers: tuple[Observer, ...]
+
+
+class AppRuntime:
+    """The tasks of an app and its queues, in a store that is opened when it is first used. Its calls block."""
+
+    def __init__(self, options: AppOptions) -> None:
+        """Nothing is opened yet."""
+        release = options.release
+        release = os.environ.get(RELEASE_VARIABLE) or None if release is None else release
+        self.schedules = DeclaredSchedules(options.name, release)
+        self.triggers = Triggers()
+        self.tasks: dict[str, BaseTask[..., object]] = {}
+        self._options = options
+        self._url = options.url
+        self._settings: dict[str, dict[str, object]] = {}
+        self._lock = threading.Lock()
+        self._connection: Connection | None = None
+        self._opened: dict[str, MessageQueue] = {}
+        self._closed = False
+
+    @property
+    def url(self) -> str | None:
+        """The URL of the store, or None."""
+        return self._url or os.environ.get(URL_VARIABLE)
+
+    @url.setter
+    def url(self, url: str) -> None:
+        if self._connection is not None:
+            message = "this app has opened its store already: set its URL before the first send"
+            raise BadInput(message)
+        self._url = url
+
+    @property
+    def named_store(self) -> str:
+        """The URL of the store; BadSetting if there is none."""
+        if not self.url:
+            message = f'this app has no store: give a URL, such as App("sqlite:///work.db"), or set {URL_VARIABLE}'
+            raise BadSetting(message)
+        return self.url
+
+    @property
+    def queues(self) -> list[str]:
+        """The queues that were declared or that a task is sent to, in that order; "default" if there are none."""
+        return list(self._settings) or [DEFAULT_QUEUE]
+
+    def declare_queue(self, name: str, settings: dict[str, object]) -> None:
+        """Declare the settings of a queue; BadInput for a second time."""
+        check_queue_name(name)
+        check_names(settings)
+        if self._settings.get(name):
+            message = f"queue {name!r} was declared before with other settings: declare it once"
+            raise BadInput(message)
+        self._settings[name] = settings
+
+    def add(self, task: BaseTask[..., object]) -> None:
+        """Add a task; BadInput for a name that another one has, or for options that no message can have."""
+        options = task.options
+        if options.name in self.tasks:
+            message = (
+                f"two tasks of this app are called {options.name!r}: give one of them another, @app.task(name=...)"
+            )
+            raise BadInput(message)
+        if options.timeout is not None:
+            as_microseconds(options.timeout)
+        MessageEncoder(Settings(name=check_queue_name(options.queue)), 0).compose(
+            None, Message(None, max_attempts=options.max_attempts)
+        )
+        self._settings.setdefault(options.queue, {})
+        self.tasks[options.name] = task
+
+    def opened(self, name: str) -> MessageQueue | None:
+        """The queue of this name if it is open."""
+        return self._opened.get(name)
+
+    def open(self, name: str) -> MessageQueue:
+        """Open the queue of this name in the app's store, and create it if it is new."""
+        if found := self._opened.get(name):
+            return found
+        with self._lock:
+            if name not in self._opened:
+                self._opened[name] = self.connected().queue(name, **self._settings.get(name, {}))
+            return self._opened[name]
+
+    def open_again(self, name: str) -> MessageQueue:
+        """Open a queue that was dropped and created again."""
+        with self._lock:
+            self._opened.pop(name, None)
+        return self.open(name)
+
+    def connected(self, *, create: bool = True) -> Connection:
+        """The connection to the store, which is opened by the first call. Closed once the app is."""
+        if self._closed:
+            message = "this app was closed: make a new one"
+            raise Closed(message)
+        if self._connection is None:
+            self._connection = connect(
+                self.named_store,
+                clock=self._options.clock,
+                triggers=self.triggers,
+                observers=self._options.observers,
+                create=create,
+            )
+        return self._connection
+
+    def serve(
+        self, builder: DispatcherBuilder[D], queues: Mapping[str, int] | Iterable[str] | None, *, schedules: bool
+    ) -> DispatcherBuilder[D]:
+        """Give a builder these queues and their tasks; with `schedules`, those of each queue are stored first."""
+        wanted = self.queues if queues is None else queues
+        weights = dict(wanted) if isinstance(wanted, Mapping) else dict.fromkeys(wanted, 1)
+        self._check_queues(weights)
+        directory = _Directory(self, fires=schedules)
+        for name, weight in weights.items():
+            if is_pattern(name):
+                builder.queues(name, directory, weight=weight).handlers(self._handler, tasks=self.tasks)
+            else:
+                queue = directory.queue(name)
+                builder.queue(queue, weight=weight).handlers(self._handler, tasks=self._tasks_of(name))
+        return builder
+
+    @property
+    def has_tasks_for_processes(self) -> bool:
+        """Whether a task runs in child processes."""
+        return any(task.kind is Kind.PROCESS for task in self.tasks.values())
+
+    def _check_queues(self, names: Iterable[str]) -> None:
+        """BadInput for names that are not queues of this app; a pattern is not checked."""
+        unknown = sorted({name for name in names if not is_pattern(name)} - {*self.queues, DEFAULT_QUEUE})
+        if unknown:
+            message = (
+                f"this app has no queue {', '.join(map(repr, unknown))}, it has {', '.join(self.queues)}: "
+                "declare it with app.queue(...)"
+            )
+            raise BadInput(message)
+
+    def reconcile_all(self, *, prune: bool, dry_run: bool) -> dict[str, Reconciled]:
+        """Apply the declared schedules in every queue of the store; see `App.reconcile_all`."""
+        there = set(self.connected(create=not dry_run).queues())
+        instructions = Instructions(counts=True, prunes=prune, dry_run=dry_run)
+        found: dict[str, Reconciled] = {}
+        for name in sorted({*there, *self.schedules.queues}):
+            created = name not in there
+            declared = sorted(self.schedules.of(name))
+            found[name] = (
+                Reconciled(current=True, saved=declared)
+                if dry_run and created
+                else self.schedules.reconcile(self.open(name), instructions)
+            )
+        return found
+
+    def _tasks_of(self, queue: str) -> list[str]:
+        return [name for name, task in self.tasks.items() if task.options.queue == queue]
+
+    def _handler(self, name: str) -> Handler | None:
+        task = self.tasks.get(name)
+        return task.handler if task else None
+
+    def close(self) -> None:
+        """Close the store; what is opened later raises Closed."""
+        with self._lock:
+            self._closed = True
+            self._opened.clear()
+            connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+
+class _Directory:
+    """The queues of an app's store, for a worker: opened, and with the schedules that the app declares."""
+
+    def __init__(self, app: AppRuntime, *, fires: bool) -> None:
+        """With `fires`, the worker fires the schedules of these queues."""
+        self._app = app
+        self._fires = fires
+
+    @property
+    def clock(self) -> Clock:
+        """The clock of the queues."""
+        return self._app.connected().clock
+
+    def queues(self) -> list[str]:
+        """The names of all queues in the store."""
+        return self._app.connected().queues()
+
+    def queue(self, name: str) -> MessageQueue:
+        """The queue of this name; one that was dropped since it was opened is opened anew."""
+        queue = self._app.open(name)
+        if queue.core.settings_sync.gone:
+            queue = self._app.open_again(name)
+        if self._fires:
+            self._app.schedules.reconcile(queue)
+        else:
+            queue.core.fire_nothing()
+        return queue
+
+
+def is_pattern(name: str) -> bool:
+    """Whether this stands for several queues: no name of a queue has such characters."""
+    return any(character in name for character in "*?[")
