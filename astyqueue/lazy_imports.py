@@ -7,13 +7,16 @@ from importlib import import_module
 
 
 def lazy_imports(package: MutableMapping[str, object], homes: Mapping[str, str]) -> Callable[[str], object]:
-    """The `__getattr__` of a package: `package` is its `globals()`, and `homes` maps each name to its module."""
+    """The `__getattr__` of a package: `package` is its `globals()`, and `homes` maps each name to its module.
+
+    A module is named from the package; one that begins with a dot, from the package around it.
+    """
 
     def imported(name: str) -> object:
         if name not in homes:
             message = f"module {package['__name__']!r} has no attribute {name!r}"
             raise AttributeError(message)
-        value: object = getattr(import_module(f"{package['__name__']}.{homes[name]}"), name)
+        value: object = getattr(import_module(f".{homes[name]}", str(package["__name__"])), name)
         package[name] = value
         return value
 

@@ -16,6 +16,7 @@ from astyqueue.observe.observers import Observer, Observers
 from astyqueue.protocol.admin.settings import list_queues
 from astyqueue.protocol.coordination.presence import read_presences, request
 from astyqueue.protocol.steps import arun
+from astyqueue.queue.connection import Connection as Blocking
 from astyqueue.queue.row_sharing.activity import ActivityWatch
 from astyqueue.store import Store
 from astyqueue.stores import open_store
@@ -36,6 +37,11 @@ class Connection:
         self.clock = clock or CorrectedClock()
         self._observers = tuple(observers)
         self._watch = ActivityWatch(self.clock)
+
+    @property
+    def blocking(self) -> Blocking:
+        """The same connection for threads: its calls block."""
+        return Blocking(self._blocking, self.clock, self.triggers, self._observers)
 
     async def queue(self, name: str, **settings: object) -> MessageQueue:
         """The queue of this name, created if it is new; settings are those of `MessageQueue.builder().options(...)`."""

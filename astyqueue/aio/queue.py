@@ -27,6 +27,7 @@ from astyqueue.queue.delivery.retry_policy import RetryPolicy
 from astyqueue.queue.delivery_loop import renew_until_stopped
 from astyqueue.queue.metrics import QueueStats
 from astyqueue.queue.producing.producer import SendReport, Sent, as_message, send_as_they_come
+from astyqueue.queue.queue import MessageQueue as Blocking
 from astyqueue.queue.runtime import QueueRuntime, ReceiveRequest
 from astyqueue.store import Store
 from astyqueue.stores.async_adapter import Threaded
@@ -43,12 +44,18 @@ class MessageQueue(QueueAdmin):
     def __init__(self, core: QueueRuntime, store: Store, *, owns_store: bool = False) -> None:
         """Use `MessageQueue.builder()` or `(await connect(url)).queue(name)`."""
         super().__init__(core, Threaded(store))
+        self._blocking = store
         self._owns_store = owns_store
 
     @staticmethod
     def builder() -> QueueBuilder[Awaitable[MessageQueue]]:
         """A builder: set what the queue needs, then `await ….build()`."""
         return QueueBuilder(_build)
+
+    @property
+    def blocking(self) -> Blocking:
+        """The same queue for threads: its calls block."""
+        return Blocking(self._core, self._blocking)
 
     @property
     def clock(self) -> Clock:

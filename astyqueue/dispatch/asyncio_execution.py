@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import threading
 from collections.abc import Callable
 from contextvars import Context
@@ -29,6 +28,17 @@ IN_FLIGHT: Final = 1_000
 BLOCKED_AFTER: Final = SECOND
 
 
+class Home(NamedTuple):
+    """The event loop of a caller, in which coroutines run, and the context that each of them begins with.
+
+    `on_closed` is called, by any thread, when the loop turns out to be closed.
+    """
+
+    loop: asyncio.AbstractEventLoop
+    context: Context
+    on_closed: Callable[[], object]
+
+
 class InFlight(NamedTuple):
     """An execution that began, the line it came from, and the task that runs its handler."""
 
@@ -40,7 +50,8 @@ class InFlight(NamedTuple):
 class CoroutinePool:
     """The coroutines of a dispatcher: it takes deliveries while fewer than its limit are in flight.
 
-    Each coroutine begins with its own copy of `context` (Default: an empty one), so none sees what another one set.
+    Each coroutine begins with its own copy of the context of its `home`, or with an empty one, so none sees what
+    another one set.
     """
 
     def __init__(
@@ -48,17 +59,17 @@ class CoroutinePool:
         in_flight: int = IN_FLIGHT,
         *,
         blocked_after: int = BLOCKED_AFTER,
-        loop: asyncio.AbstractEventLoop | None = None,
-        context: Context | None = None,
+        home: Home | None = None,
     ) -> None:
-        """Nothing runs yet. Default loop: the one that this process has for handlers, in a thread of its own."""
+        """Nothing runs yet. Default home: the loop that this process has for handlers, in a thread of its own."""
         self.size = in_flight
         self.free = FreeSlots()
         #: Called, once it was shut, when nothing is in flight any more.
         self.on_change: Callable[[], None] = _ignore
         self.threads: list[threading.Thread] = []
-        self._loop = loop
-        self._context = context or Context()
+        self._home = home
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._context = home.context if home else Context()
         self._consumer: MultiQueueConsumer[Delivery] = MultiQueueConsumer(self._wake)
         self._lines: dict[ConsumerManager[Delivery], WaitingLine] = {}
         self._in_flight: dict[Delivery, InFlight] = {}
@@ -73,10 +84,14 @@ class CoroutinePool:
         """How many coroutines are in flight, of how many."""
         return f"<CoroutinePool: {len(self._in_flight)} of {self.size} in flight, {len(self._lines)} queues>"
 
+    def move_to(self, home: Home) -> None:
+        """Have the coroutines run there; called before the start."""
+        self._home = home
+        self._context = home.context
+
     def start(self) -> None:
         """Begin to take deliveries."""
-        if self._loop is None:
-            self._loop = loop_for_handlers()
+        self._loop = self._home.loop if self._home else loop_for_handlers()
         self.free.add_free(self.size)
         self._wake()
 
@@ -112,6 +127,15 @@ class CoroutinePool:
         self._consumer.close()
         self._watchdog.close()
 
+    @property
+    def loops_here(self) -> bool:
+        """Whether this thread runs its event loop, which must not be made to wait for handlers."""
+        return self._loop is not None and asyncio._get_running_loop() is self._loop  # noqa: SLF001 - documented; None where no loop runs
+
+    def runs(self, task: asyncio.Task[object] | None) -> bool:
+        """Whether this task is one of its coroutines."""
+        return any(one.task is task for one in tuple(self._in_flight.values()))
+
     @staticmethod
     def replace_dead() -> None:
         """Nothing: no thread of its own can die."""
@@ -126,9 +150,12 @@ class CoroutinePool:
         """Have the event loop call this; nothing is done before the start, or if the loop was closed, as at exit."""
         if self._loop is None:
             self._called = False
-        else:
-            with contextlib.suppress(RuntimeError):
-                self._loop.call_soon_threadsafe(call)
+            return
+        try:
+            self._loop.call_soon_threadsafe(call)
+        except RuntimeError:
+            if self._home is not None and not self._shut:
+                self._home.on_closed()
 
     def _fill(self) -> None:
         """Begin executions up to the limit."""
@@ -164,9 +191,14 @@ class CoroutinePool:
         """Settle what a coroutine came to."""
         delivery = execution.delivery
         error = asyncio.CancelledError() if task.cancelled() else task.result()
-        if delivery in self._interrupted and isinstance(error, asyncio.CancelledError):
-            error = Interrupted()
-        line.handling.end(execution, error)
+        if not isinstance(error, asyncio.CancelledError):
+            line.handling.end(execution, error)
+        elif delivery in self._interrupted:
+            line.handling.end(execution, Interrupted())
+        elif self._home is not None and task.cancelling():  # as the loop does to all its tasks when it ends
+            line.handling.give_back(execution)
+        else:
+            line.handling.end(execution, error)
         del self._in_flight[delivery]
         self._interrupted.discard(delivery)
         self._on_end()

@@ -124,7 +124,7 @@ class DispatcherBuilder(Generic[D]):
         self, queue: MessageQueue, *, weight: int = 1, threads: int | None = None, backlog: int | None = None
     ) -> Self:
         """Take messages from this queue; one of weight 3 gets three turns for each of weight 1 while both have some."""
-        if any(wanted.queue is queue for wanted in self._wanted):
+        if any(wanted.queue is not None and wanted.queue.core is queue.core for wanted in self._wanted):
             message = f"queue {queue.name!r} was given twice: give all its handlers after naming it once"
             raise BadSetting(message)
         self._wanted.append(_Wanted(queue, weight=_count("weight", weight, _WEIGHTS)))

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from astyqueue.dispatch.builder import DispatcherBuilder, DispatcherPlan, queue_options
-from astyqueue.dispatch.handlers import Call, Handler, HandlerRegistry, handler_name
+from astyqueue.dispatch.handlers import AsyncCall, Call, Handler, HandlerRegistry, handler_name
 from astyqueue.dispatch.presence.worker_presence import WorkerPresence, Workload
 from astyqueue.dispatch.queue_patterns import PatternWatch, QueuePattern
 from astyqueue.dispatch.step_loop import StepLoop
@@ -131,7 +131,7 @@ class Dispatcher:
     def add_queue(
         self,
         queue: MessageQueue,
-        call: Call,
+        call: Call | AsyncCall,
         *,
         weight: int = 1,
         threads: int | None = None,
@@ -190,6 +190,17 @@ class Dispatcher:
         if self._broken_by is not None:
             raise self._broken_by
 
+    def when_finished(self, call: Callable[[], None]) -> None:
+        """Have any thread call this once all outcomes are recorded; at once if they are."""
+        self._supervisor.on_finished = call
+        if self._supervisor.finished.is_set():
+            call()
+
+    @property
+    def broken_by(self) -> Exception | None:
+        """The permanent error that ended it, if one did."""
+        return self._broken_by
+
     def _on_end(self, error: Exception | None) -> None:
         """Stop: a queue can no longer be served, or too many handlers are stuck."""
         self._broken_by = self._broken_by or error
@@ -231,12 +242,12 @@ class Dispatcher:
         microseconds = None if timeout is None else as_microseconds(timeout)
         with self._lock:
             if not self._threads:
-                self._supervisor.finished.set()
+                self._supervisor.finish()
         self.presence.drains()
         self._supervisor.drain(microseconds)
         if self._watch is not None:
             self._watch.end()
-        if wait and threading.current_thread() not in self.threads:
+        if wait and threading.current_thread() not in self._threads and not self._plan.pools.run_here:
             self._supervisor.finished.wait()
             atexit.unregister(self._at_exit)
 

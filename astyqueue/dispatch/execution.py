@@ -38,6 +38,8 @@ PARKED_FREE: Final = 7 * 24 * 3_600 * SECOND
 _FIRST_PAUSE: Final = 0.1
 _FREE: Final = 5
 _REMEMBERED: Final = 1_000
+#: A message whose handler was cancelled from outside is hidden for this time (seconds): its process is about to end.
+_CANCELLED_PAUSE: Final = 1
 
 DeliveryOutcome = tuple[Delivery, Outcome]
 
@@ -156,6 +158,14 @@ class HandlerExecutions:
             self._fail(execution, wrong)
         finally:
             self._leave(execution)
+
+    def give_back(self, execution: BegunExecution) -> None:
+        """End an execution that was cancelled from outside: its message is released, and no attempt is counted."""
+        if self._end(execution):
+            self.verdicts.cancelled(execution.delivery, execution.handler)
+            if not execution.current.decided:
+                self.hand_in(execution.current, self._queue.terms.release(execution.current, _CANCELLED_PAUSE))
+        self._leave(execution)
 
     def _leave(self, execution: Execution) -> None:
         """Report, to the thread that waits for the last outcomes and to the quota, that one is handed in."""

@@ -18,7 +18,9 @@ from astyqueue.queue.queue import MessageQueue
 from astyqueue.units import SECOND
 
 if TYPE_CHECKING:
-    from astyqueue.dispatch.asyncio_execution import CoroutinePool
+    import asyncio
+
+    from astyqueue.dispatch.asyncio_execution import CoroutinePool, Home
     from astyqueue.dispatch.processes.children import ProcessChildren
 
 #: The default number of coroutines in flight.
@@ -58,6 +60,7 @@ class HandlerPools:
         self._slots: list[SlotPool] = [self.threads_of_handlers]
         self._processes: SlotPool | None = None
         self._coroutines: CoroutinePool | None = None
+        self._home: Home | None = None
         self._on_change: Callable[[], None] | None = None
         self._started = False
 
@@ -109,7 +112,7 @@ class HandlerPools:
             from astyqueue.dispatch.asyncio_execution import CoroutinePool  # noqa: PLC0415 - asyncio costs 50 ms
 
             options = self._options
-            self._coroutines = CoroutinePool(options.in_flight, blocked_after=options.blocked_after)
+            self._coroutines = CoroutinePool(options.in_flight, blocked_after=options.blocked_after, home=self._home)
             self._begin(self._coroutines)
         return self._coroutines
 
@@ -125,6 +128,24 @@ class HandlerPools:
         from astyqueue.dispatch.asyncio_execution import awaited_deliveries  # noqa: PLC0415 - asyncio costs 50 ms
 
         return awaited_deliveries(queue)
+
+    def move_to(self, home: Home) -> None:
+        """Run coroutines in this event loop, and not in that of the process; called before the start."""
+        with self._lock:
+            self._home = home
+            if self._coroutines is not None:
+                self._coroutines.move_to(home)
+
+    @property
+    def run_here(self) -> bool:
+        """Whether a handler runs in this thread, or all coroutines do: it must not wait for the end of handlers."""
+        return threading.current_thread() in self.threads or (
+            self._coroutines is not None and self._coroutines.loops_here
+        )
+
+    def runs(self, task: asyncio.Task[object] | None) -> bool:
+        """Whether this task runs a handler."""
+        return self._coroutines is not None and self._coroutines.runs(task)
 
     def interrupt(self, delivery: Delivery) -> None:
         """Cancel the coroutine of a delivery."""

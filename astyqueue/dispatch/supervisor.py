@@ -41,6 +41,8 @@ class Supervisor:
         self.finished = threading.Event()
         #: Called when all outcomes are recorded, before `finished` is set.
         self.on_left: Callable[[], None] = _ignore
+        #: Called when `finished` is set.
+        self.on_finished: Callable[[], None] = _ignore
         #: The queues that are served, and those of them that are leaving.
         self.subscriptions: tuple[Subscription, ...] = ()
         self._leaving: list[Subscription] = []
@@ -95,7 +97,12 @@ class Supervisor:
         self._pools.close()
         self.on_left()
         log_event(logging.INFO, "stopped")
+        self.finish()
+
+    def finish(self) -> None:
+        """Say that nothing runs any more: at the end of `run`, or instead of it."""
         self.finished.set()
+        self.on_finished()
 
     def _each(self, part: Callable[[Subscription], None]) -> None:
         """Do this for every subscription; log errors and go on."""

@@ -300,6 +300,11 @@ class DeliveryLog:
         log_event(logging.WARNING, "abandoned", **_facts(delivery, handler))
 
     @log_safely
+    def cancelled(self, delivery: Delivery, handler: Handler) -> None:
+        """Log that something else than the dispatcher cancelled a coroutine, and that its message is released."""
+        log_event(logging.WARNING, "cancelled", **_facts(delivery, handler))
+
+    @log_safely
     def dropped(self, delivery: Delivery) -> None:
         """Log that an at-most-once message was not begun and is lost: it cannot be given back."""
         log_event(logging.WARNING, "dropped", **_facts(delivery, None), outcome=delivery.settled)

@@ -15,7 +15,10 @@ ROOT: Final = Path(__file__).parents[2]
 #: What carries out steps in a thread, and in a task.
 _RUNNERS: Final = {"run": "arun"}
 #: Modules that differ too much to be written from each other; what imports the first imports the second for tasks.
-_BY_HAND: Final = {"astyqueue.queue.delivery_loop": "astyqueue.aio.delivery_loop"}
+_BY_HAND: Final = {
+    "astyqueue.queue.delivery_loop": "astyqueue.aio.delivery_loop",
+    "astyqueue.dispatch.dispatcher": "astyqueue.dispatch.awaited",
+}
 _RUFF: Final = (sys.executable, "-m", "ruff")
 
 
@@ -111,7 +114,12 @@ TWINS: Final = (
             "`connect(url)": "`(await connect(url))",
             "call `build()`": "`await ….build()`",
             "QueueBuilder[MessageQueue]": "QueueBuilder[Awaitable[MessageQueue]]",
-            "__init__(core, store)": "__init__(core, Threaded(store))",
+            "__init__(core, store)": "__init__(core, Threaded(store))\n        self._blocking = store",
+            "    @property\n    def clock(self)": (
+                "    @property\n    def blocking(self) -> Blocking:\n"
+                '        """The same queue for threads: its calls block."""\n'
+                "        return Blocking(self._core, self._blocking)\n\n    @property\n    def clock(self)"
+            ),
             "        self._keeper = RenewalThread(self._keep, lambda: self._core.claimer.wake())"
             "  # noqa: PLW0108 - a fork changes _core\n": "",
             "import Later, RenewalThread, delivery_loop, renew_until_stopped": "import Deliveries, Later",
@@ -143,6 +151,7 @@ TWINS: Final = (
             "from collections.abc import AsyncIterable, Awaitable",
             "from astyqueue.queue.delivery_loop import renew_until_stopped",
             "from astyqueue.queue.producing.producer import send_as_they_come",
+            "from astyqueue.queue.queue import MessageQueue as Blocking",
             "from astyqueue.stores.async_adapter import Threaded",
         ),
     ),
@@ -161,8 +170,79 @@ TWINS: Final = (
             "self.store = store": "self._blocking = store\n        self.store = Threaded(store)",
             ".store(self.store)": ".store(self._blocking)",
             "open_store(url,": "await asyncio.to_thread(open_store, url,",
+            "    def queue(self, name: str,": (
+                "    @property\n    def blocking(self) -> Blocking:\n"
+                '        """The same connection for threads: its calls block."""\n'
+                "        return Blocking(self._blocking, self.clock, self.triggers, self._observers)\n\n"
+                "    def queue(self, name: str,"
+            ),
         },
         awaited=("self.store.close", "builder.name(name).observer(*self._observers).options(**settings).build"),
-        imports=("import asyncio", "from astyqueue.stores.async_adapter import Threaded"),
+        imports=(
+            "import asyncio",
+            "from astyqueue.queue.connection import Connection as Blocking",
+            "from astyqueue.stores.async_adapter import Threaded",
+        ),
+    ),
+    Twin(
+        threads="astyqueue.tasks.task",
+        tasks="astyqueue.tasks.awaited.task",
+        differences={
+            "Calling it runs it in this thread; `send` lets a worker run it.": (
+                "Calling it runs it; `await task.send(...)` lets a worker run it.\n\n    "
+                "`task.blocking.send(...)` does so in `def` tasks and other code outside of event loops."
+            ),
+            "[[str], MessageQueue]": "[[str], Awaitable[MessageQueue]]",
+            # An app makes both from one function, and a worker runs either of them.
+            "MessageQueue]]\n    ) -> None:": "MessageQueue]], blocking: Blocking[P, R_co]\n    ) -> None:",
+            "super().__init__(function, options)\n": "super().__init__(function, options)\n"
+            "        #: The same task for threads.\n        self.blocking = blocking\n",
+        },
+        awaited=(
+            "self.using().send",
+            "self.using().send_many",
+            "self._opened",
+            "queue.send",
+            "queue.send_many",
+        ),
+        imports=("from collections.abc import Awaitable", "from astyqueue.tasks.task import Task as Blocking"),
+    ),
+    Twin(
+        threads="astyqueue.tasks.app",
+        tasks="astyqueue.tasks.awaited.app",
+        differences={
+            "An app: tasks, the queues": "An app for tasks of an event loop: tasks, the queues",
+            "from many threads.": "from many tasks.",
+            "        self.core = AppRuntime(AppOptions(url, name, release, clock, tuple(observers)))": (
+                "        self.core = blocking.core\n"
+                "        #: The same app for threads: the same tasks, queues and store.\n"
+                "        self.blocking = blocking\n"
+                "        self._queues = AwaitedQueues(self.core)"
+            ),
+            "        #: What the app is": (
+                "        blocking = Blocking(url, name=name, release=release, clock=clock, observers=observers)\n"
+                "        #: What the app is"
+            ),
+            "Tasks and their queues in one store": "Tasks whose sends are awaited, and their queues in one store",
+            "`run()` it, or `start()` and later `drain()` it.": "`async with await app.worker():`, for example.\n\n"
+            "        Its `async def` tasks run in this event loop, all others as in a worker.",
+            "self.core.open(name)": "await self._queues.open(name)",
+            "self.core.serve(": "await asyncio.to_thread(self.core.serve, ",
+            "self.core.schedules.reconcile(queue,": (
+                "await asyncio.to_thread(self.core.schedules.reconcile, queue.blocking,"
+            ),
+            "self.core.reconcile_all(": "await asyncio.to_thread(self.core.reconcile_all, ",
+            "self.core.close()": "await self._queues.close()",
+            "Task(function, options, self.open)": (
+                "Task(function, options, self.open, BlockingTask(function, options, self.core.open))"
+            ),
+        },
+        awaited=("builder.build",),
+        imports=(
+            "import asyncio",
+            "from astyqueue.tasks.app import App as Blocking",
+            "from astyqueue.tasks.awaited.queues import AwaitedQueues",
+            "from astyqueue.tasks.task import Task as BlockingTask",
+        ),
     ),
 )

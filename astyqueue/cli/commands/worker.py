@@ -89,11 +89,27 @@ def _weights(context: click.Context, parameter: click.Parameter, text: str | Non
     help="Threads that run tasks. All queues share them: one that has no messages leaves its turns to the others.",
 )
 @click.option(
+    "--coroutines",
+    type=click.IntRange(1, 1_000_000),
+    metavar="N",
+    default=1_000,
+    show_default=True,
+    help="The most `async def` tasks in flight, on the one event loop of a process.",
+)
+@click.option(
+    "--child-processes",
+    type=click.IntRange(1, 1024),
+    metavar="N",
+    help="Child processes for tasks of kind process; none are started without such a task. Unlike those of -p they "
+    "claim nothing, and each process of -p has so many. [default: one for each processor]",
+)
+@click.option(
     "-p",
     "--processes",
     type=click.IntRange(1, 256),
     metavar="N",
-    help="Run N processes, each with all these options, under a supervisor. [default: one, without a supervisor]",
+    help="Run N workers as processes, each with all these options, under a supervisor. "
+    "[default: one, without a supervisor]",
 )
 @click.option(
     "--drain-timeout",
@@ -253,6 +269,8 @@ def _serve(
     *,
     queues: dict[str, int] | None,
     concurrency: int,
+    coroutines: int,
+    child_processes: int | None,
     drain_timeout: str,
     burst: bool,
     no_schedule: bool,
@@ -269,7 +287,13 @@ def _serve(
     watches = Watches(**watched)
     watches.check()
     dispatcher = app.worker(
-        queues, concurrency=concurrency, schedules=not no_schedule, max_messages=max_messages, max_stalled=max_stalled
+        queues,
+        concurrency=concurrency,
+        coroutines=coroutines,
+        processes=child_processes,
+        schedules=not no_schedule,
+        max_messages=max_messages,
+        max_stalled=max_stalled,
     )
     run = WorkerRun(dispatcher, drain_timeout, supervised, watches)
     if burst:
@@ -280,16 +304,20 @@ def _serve(
 def load_app(place: str) -> App:
     """The app at `module:name` (`module` alone means `module:app`); the current directory is searched first.
 
-    Raises Failure if the module cannot be imported or has no app of that name.
+    That of an `astyqueue.aio.App` is its app for threads. Raises Failure if the module cannot be imported or has no
+    app of that name.
     """
     from astyqueue.tasks.app import App
+    from astyqueue.tasks.awaited.app import App as AwaitedApp
 
     module_name, _, name = place.partition(":")
     module = _module(module_name)
     found = getattr(module, name or _USUAL, None)
     if isinstance(found, App):
         return found
-    others = [other for other, value in vars(module).items() if isinstance(value, App)]
+    if isinstance(found, AwaitedApp):
+        return found.blocking
+    others = [other for other, value in vars(module).items() if isinstance(value, App | AwaitedApp)]
     hint = f"; did you mean {module_name}:{others[0]}?" if others else ": expected an astyqueue.App"
     what = "does not exist" if found is None else f"is of type {type(found).__name__}"
     message = f"{module_name}:{name or _USUAL} {what}{hint}"

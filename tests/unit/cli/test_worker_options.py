@@ -16,6 +16,8 @@ from tests.unit.cli.reference import flag, key, variables
 VALUES: Final = {
     "--queues": "emails:3,default",
     "--concurrency": "3",
+    "--coroutines": "50",
+    "--child-processes": "3",
     "--processes": "2",
     "--drain-timeout": "5s",
     "--burst": True,

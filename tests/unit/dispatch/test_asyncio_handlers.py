@@ -357,3 +357,13 @@ def test_a_kind_that_a_function_cannot_run_as_is_refused(still: Stage) -> None:
     for call, kind in ((awaited, "thread"), (awaited, "process"), (plain, "asyncio"), (plain, "fibre")):
         with pytest.raises(BadSetting, match="kind"):
             Dispatcher.builder().queue(still.queue).handler(call, kind=kind)
+
+
+def test_a_coroutine_may_drain_its_dispatcher(stage: Stage) -> None:
+    async def handle(_: aio.Delivery) -> None:
+        dispatcher.drain(None)
+
+    dispatcher = stage.begin(Dispatcher.builder().queue(stage.queue).handler(handle).build())
+    stage.queue.send("one")
+    dispatcher.run()
+    assert stage.heard.outcomes == [("one", "acked")]

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from astyqueue import App, current_delivery
+from astyqueue import App, aio, current_delivery
 
 app = App()
+awaited = aio.App()
 
 
 @app.task(kind="process")
@@ -17,3 +18,9 @@ def write_down(notes: str, text: str) -> None:
         lines.write(f"{os.getpid()} {current_delivery().attempt} {text}\n")
     if text == "first":
         write_down.send(notes, "second")
+
+
+@awaited.task(kind="process")
+def awaited_write(notes: str) -> None:
+    """The same in an app whose sends are awaited."""
+    Path(notes).write_text("written", encoding="utf-8")

@@ -1,0 +1,236 @@
+# Written by `make aio` from astyqueue/tasks/app.py: change that, or tools/async_classes/twins.py.
+"""An app for tasks of an event loop: tasks, the queues they are sent to, and the store they share."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from types import TracebackType
+from typing import ParamSpec, Self, TypeVar, Unpack, overload
+
+from astyqueue.aio.queue import MessageQueue
+from astyqueue.clock import Clock
+from astyqueue.dispatch.awaited import Dispatcher
+from astyqueue.dispatch.builder import THREADS
+from astyqueue.dispatch.handlers import AsyncMiddleware, Middleware
+from astyqueue.dispatch.pools import IN_FLIGHT
+from astyqueue.durations import Duration
+from astyqueue.observe import Observer
+from astyqueue.schedules.reconcile import Instructions, Reconciled
+from astyqueue.stores.url import URL_VARIABLE
+from astyqueue.tasks.app import App as Blocking
+from astyqueue.tasks.awaited.queues import AwaitedQueues
+from astyqueue.tasks.awaited.task import Task
+from astyqueue.tasks.base_task import BaseTask, TaskOptions, name_of
+from astyqueue.tasks.runtime import DEFAULT_QUEUE
+from astyqueue.tasks.schedules import Timetable, options_of, policies_of
+from astyqueue.tasks.task import Task as BlockingTask
+from astyqueue.triggers import Cron, Every, Trigger, Triggers
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class App:
+    """Tasks whose sends are awaited, and their queues in one store, which is opened at the first send and not before.
+
+    Default URL: the environment variable ASTYQUEUE_URL. Safe to use from many tasks. Closing it is optional: messages
+    are in the store when `send` returns.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        name: str = "app",
+        release: int | str | None = None,
+        clock: Clock | None = None,
+        observers: Iterable[Observer] = (),
+    ) -> None:
+        """Nothing is opened here; tests pass a `TimeMachine` as the clock. `observers` get the events of its queues.
+
+        Give the app a name if several programs declare schedules for the same queues: each manages its own. `release`
+        (Default: ASTYQUEUE_RELEASE) is a number that rises with each deploy, such as 42 or "1.10.0": the schedules of
+        the highest release apply, and it removes those that it no longer declares.
+        """
+        blocking = Blocking(url, name=name, release=release, clock=clock, observers=observers)
+        #: What the app is, whatever its sends are.
+        self.core = blocking.core
+        #: The same app for threads: the same tasks, queues and store.
+        self.blocking = blocking
+        self._queues = AwaitedQueues(self.core)
+
+    @property
+    def name(self) -> str:
+        """What separates its schedules from those of other programs."""
+        return self.core.schedules.program
+
+    @property
+    def triggers(self) -> Triggers:
+        """The triggers that its schedules may have; it knows those of this package."""
+        return self.core.triggers
+
+    @property
+    def tasks(self) -> Mapping[str, BaseTask[..., object]]:
+        """Its tasks, by name."""
+        return self.core.tasks
+
+    @property
+    def url(self) -> str | None:
+        """The URL of the store, or None; it may contain a password, so do not print it."""
+        return self.core.url
+
+    @url.setter
+    def url(self, url: str) -> None:
+        self.core.url = url
+
+    @property
+    def queues(self) -> list[str]:
+        """The queues that were declared or that a task is sent to, in that order; "default" if there are none."""
+        return self.core.queues
+
+    def queue(self, name: str, **settings: object) -> None:
+        """Declare the settings of a queue: lease="5m", max_attempts=7, priorities=3 and so on.
+
+        They apply to a new queue; an existing queue keeps its stored settings, which `astyqueue queues set` changes.
+        """
+        self.core.declare_queue(name, settings)
+
+    @overload
+    def task(self, function: Callable[P, R]) -> Task[P, R]: ...
+    @overload
+    def task(
+        self,
+        *,
+        name: str | None = None,
+        queue: str = DEFAULT_QUEUE,
+        max_attempts: int | None = None,
+        timeout: Duration | None = None,
+        kind: str | None = None,
+    ) -> Callable[[Callable[P, R]], Task[P, R]]: ...
+    def task(
+        self,
+        function: Callable[P, R] | None = None,
+        *,
+        name: str | None = None,
+        queue: str = DEFAULT_QUEUE,
+        max_attempts: int | None = None,
+        timeout: Duration | None = None,
+        kind: str | None = None,
+    ) -> Task[P, R] | Callable[[Callable[P, R]], Task[P, R]]:
+        """Make a function a task: `@app.task` or `@app.task(queue="emails", timeout="5m")`.
+
+        `max_attempts` overrides the queue's. `timeout` is how long its lease is renewed while it runs: a task that runs
+        longer has failed, and its message is retried or becomes a dead letter, although the thread may still run it.
+        `async def` tasks share an event loop; with `kind="process"` a task runs in a child process, which is killed at
+        the timeout. Messages carry the name (Default: `module.function`): keep it while any of them wait.
+        """
+
+        def made(function: Callable[P, R]) -> Task[P, R]:
+            return self._add(function, TaskOptions(name or name_of(function), queue, max_attempts, timeout, kind))
+
+        return made if function is None else made(function)
+
+    def _add(self, function: Callable[P, R], options: TaskOptions) -> Task[P, R]:
+        task = Task(function, options, self.open, BlockingTask(function, options, self.core.open))
+        self.core.add(task)
+        return task
+
+    def scheduled(
+        self, trigger: Trigger, **how: Unpack[Timetable]
+    ) -> Callable[[Callable[P, R] | Task[P, R]], Task[P, R]]:
+        """A decorator that calls a function (or task) at each slot of a trigger; it returns the task."""
+        policies = policies_of(how)
+
+        def made(function: Callable[P, R] | Task[P, R]) -> Task[P, R]:
+            task = (
+                function
+                if isinstance(function, Task)
+                else self._add(function, options_of(function, how, DEFAULT_QUEUE))
+            )
+            self.core.schedules.declare(task, trigger, policies, how)
+            return task
+
+        return made
+
+    def cron(
+        self, expression: str, zone: str = "UTC", *, seconds: bool = False, **how: Unpack[Timetable]
+    ) -> Callable[[Callable[P, R] | Task[P, R]], Task[P, R]]:
+        """A decorator that calls a function by a cron expression: `@app.cron("0 9 * * mon-fri", "Europe/Paris")`."""
+        return self.scheduled(Cron(expression, zone, seconds=seconds), **how)
+
+    def every(
+        self, interval: Duration, **how: Unpack[Timetable]
+    ) -> Callable[[Callable[P, R] | Task[P, R]], Task[P, R]]:
+        """A decorator that calls a function at fixed intervals, first when the schedule is made: `@app.every("5m")`."""
+        return self.scheduled(Every(interval), **how)
+
+    async def open(self, name: str = DEFAULT_QUEUE) -> MessageQueue:
+        """Open the queue of this name in the app's store, and create it if it is new."""
+        return await self._queues.open(name)
+
+    async def worker(
+        self,
+        queues: Mapping[str, int] | Iterable[str] | None = None,
+        *,
+        concurrency: int = THREADS,
+        coroutines: int = IN_FLIGHT,
+        processes: int | None = None,
+        middleware: Iterable[Middleware | AsyncMiddleware] = (),
+        schedules: bool = True,
+        max_messages: int | None = None,
+        max_stalled: int | None = None,
+    ) -> Dispatcher:
+        """Make a dispatcher that runs the tasks of this app: `async with await app.worker():`, for example.
+
+        Its `async def` tasks run in this event loop, all others as in a worker.
+
+        The schedules that the app declares are stored now, and the dispatcher fires these and all others of its queues;
+        with `schedules=False` it does neither.
+
+        `queues` are those to serve (Default: all that are declared or that a task is sent to), optionally with weights.
+        They share `concurrency` handler threads: while several have messages, each gets turns by its weight, and
+        threads that one does not need serve the others. A shell-style pattern such as "mail.*" stands for the queues of
+        the store that match, also those that are created later (they join within five seconds); every task of the app
+        runs from them. At most `coroutines` `async def` tasks are in flight, and `processes` child processes run the
+        tasks of that kind (Default: one for each processor).
+
+        The dispatcher ends after `max_messages`, and with HandlersStuck when `max_stalled` handlers are past their
+        timeout. Middleware wraps every task as `fn(delivery, call_next)`, the first outermost; for `async def` tasks it
+        is `async def` too. A message of a task that is unknown here is parked for a worker that knows it.
+        """
+        builder = await asyncio.to_thread(self.core.serve, Dispatcher.builder(), queues, schedules=schedules)
+        builder.threads(concurrency).coroutines(coroutines).middleware(*middleware)
+        if self.core.has_tasks_for_processes:
+            builder.processes(processes, environment={URL_VARIABLE: self.core.named_store})
+        if max_messages is not None:
+            builder.max_messages(max_messages)
+        if max_stalled is not None:
+            builder.max_stalled(max_stalled)
+        return await builder.build()
+
+    async def reconcile(self, queue: MessageQueue, instructions: Instructions | None = None) -> Reconciled:
+        """Store the schedules that this app declares for a queue; making a worker does this too."""
+        return await asyncio.to_thread(self.core.schedules.reconcile, queue.blocking, instructions)
+
+    async def reconcile_all(self, *, prune: bool = False, dry_run: bool = False) -> dict[str, Reconciled]:
+        """Apply the declared schedules in every queue of the store, even if another release is current.
+
+        Returns the results by queue. With `prune`, schedules that only other releases declared are removed; `dry_run`
+        changes nothing.
+        """
+        return await asyncio.to_thread(self.core.reconcile_all, prune=prune, dry_run=dry_run)
+
+    async def close(self) -> None:
+        """Close the store; a later send raises Closed."""
+        await self._queues.close()
+
+    async def __aenter__(self) -> Self:
+        """Return the app; leaving the block closes it."""
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close the store."""
+        await self.close()
