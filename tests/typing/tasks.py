@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from typing import assert_type
 
+from astyqueue import aio
 from astyqueue.queue.producing.producer import SendReport, Sent
 from astyqueue.tasks.app import App
 
 app = App("memory://")
+awaited = aio.App("memory://")
 
 
 @app.task(queue="emails", max_attempts=5, timeout="5m")
@@ -27,6 +29,11 @@ async def count(upto: int) -> list[int]:
     return [*range(upto)]
 
 
+@awaited.task(queue="emails")
+def greet(address: str, lang: str = "en") -> int:
+    return len(address + lang)
+
+
 def right() -> None:
     assert_type(welcome.send("ada@example.org"), Sent)
     assert_type(welcome.send(address="ada@example.org", lang="fr"), Sent)
@@ -38,6 +45,12 @@ def right() -> None:
 
 async def right_awaited() -> None:
     assert_type(await count(3), list[int])
+    assert_type(await greet.send("ada@example.org"), Sent)
+    assert_type(await greet.using(delay="10m").send("ada@example.org", lang="fr"), Sent)
+    assert_type(await greet.send_many([greet.call("ada")]), SendReport)
+    assert_type(greet("ada@example.org"), int)
+    assert_type(greet.blocking.send("ada@example.org"), Sent)
+    assert_type(await awaited.open(), aio.MessageQueue)
 
 
 def wrong() -> None:
@@ -50,4 +63,11 @@ def wrong() -> None:
     welcome.send_many([goodbye.call("ada@example.org")])  # type: ignore[list-item]  # a call of another task
     welcome.send_many(["ada@example.org"])  # type: ignore[list-item]  # no call at all
     welcome()  # type: ignore[call-arg]  # called directly
+    greet.blocking.send()  # type: ignore[call-arg]  # an argument is missing, in each face
     app.task(later="10m")  # type: ignore[call-overload]  # an option that no task has
+
+
+async def wrong_awaited() -> None:
+    await greet.send()  # type: ignore[call-arg]  # an argument is missing
+    await greet.using().send(7)  # type: ignore[arg-type]  # of the wrong type
+    await welcome.send("ada@example.org")  # type: ignore[misc]  # this one blocks

@@ -101,7 +101,7 @@ def _weights(context: click.Context, parameter: click.Parameter, text: str | Non
     type=click.IntRange(1, 1024),
     metavar="N",
     help="Child processes for tasks of kind process; none are started without such a task. Unlike those of -p they "
-    "claim nothing, and each process of -p has so many. [default: one for each processor]",
+    "claim nothing, and each process of -p has N. [default: one for each processor]",
 )
 @click.option(
     "-p",

@@ -242,6 +242,20 @@ def test_one_thread_runs_what_a_pattern_finds_and_a_burst_ends_when_that_is_done
     assert sorted(notes(jobs)) == ["mail.one", "mail.two"]
 
 
+def test_an_app_for_asyncio_is_worked_on_as_any_other(
+    worker: Callable[..., Worker], emails: Connection, jobs: Path
+) -> None:
+    (jobs / "jobs.py").write_text(
+        JOBS.replace("app = App(", "app = aio.App(").replace("\nimport", "\nfrom astyqueue import aio\nimport", 1)
+    )
+    for number in range(5):
+        send(emails, "note", str(number))
+    send(emails, "fail", max_attempts=1)
+    worker("jobs", "--coroutines", "2", "--child-processes", "1", "--burst").ends(0)
+    assert sorted(notes(jobs)) == ["0", "1", "2", "3", "4"]
+    assert (counts(emails).dead, counts(emails).total) == (1, 1)
+
+
 def test_a_burst_over_empty_queues_ends_at_once(worker: Callable[..., Worker]) -> None:
     worker("jobs:app", "--burst").ends(0)
 
