@@ -1,7 +1,7 @@
 """A web service on asyncio that sends tasks, and the worker that runs them: one module for both.
 
 `uvicorn examples.web_service_async:service` serves it, `astyqueue worker examples.web_service_async:app` runs its tasks
-in another process, on the store that ASTYQUEUE_URL names. This program makes a request itself and runs both in one loop.
+in another process, on the store that ASTYQUEUE_URL names. This program makes a request, and works in its own loop.
 """
 
 from __future__ import annotations
