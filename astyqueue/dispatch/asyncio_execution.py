@@ -130,7 +130,10 @@ class CoroutinePool:
     @property
     def loops_here(self) -> bool:
         """Whether this thread runs its event loop, which must not be made to wait for handlers."""
-        return self._loop is not None and asyncio._get_running_loop() is self._loop  # noqa: SLF001 - documented; None where no loop runs
+        try:
+            return asyncio.get_running_loop() is self._loop
+        except RuntimeError:  # no loop runs here
+            return False
 
     def runs(self, task: asyncio.Task[object] | None) -> bool:
         """Whether this task is one of its coroutines."""
