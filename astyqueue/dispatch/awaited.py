@@ -72,11 +72,6 @@ class Dispatcher:
         """Whether it was started and has not finished."""
         return self.blocking.running
 
-    @property
-    def broken_by(self) -> Exception | None:
-        """The permanent error that ended it, if one did."""
-        return self.blocking.broken_by
-
     async def start(self) -> Self:
         """Begin, with coroutines in this event loop. Closed if it was drained before: build another one."""
         if not self._started:
@@ -126,8 +121,8 @@ class Dispatcher:
         except asyncio.CancelledError:
             await self.stop()
             raise
-        if self.broken_by is not None:
-            raise self.broken_by
+        if self.blocking.broken_by is not None:
+            raise self.blocking.broken_by
 
     async def drain(self, timeout: Duration | None = DRAINED_WITHIN, *, wait: bool = True) -> None:  # noqa: ASYNC109 - how long handlers may run, as for threads
         """Stop claiming, let running handlers finish, and return when all outcomes are recorded.

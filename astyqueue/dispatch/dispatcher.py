@@ -45,11 +45,14 @@ class Dispatcher:
         plan.quota.on_end = self._on_quota
         self.presence = WorkerPresence(_workload(plan, self._supervisor, self.drain), plan.clock)
         self._supervisor.on_left = self.presence.end
+        self._supervisor.on_finished = self._finish
+        self._when_finished: Callable[[], None] | None = None
         self._threads: list[threading.Thread] = []
         self._loops: list[StepLoop] = []
         self._lock = threading.RLock()  # a signal handler may come in the middle of a call of its own thread
         self._pid = os.getpid()
-        self._broken_by: Exception | None = None
+        #: The permanent error that ended it, if one did.
+        self.broken_by: Exception | None = None
         for subscription in plan.subscriptions:
             self._supervisor.add(subscription)
         self._watch = None
@@ -187,23 +190,23 @@ class Dispatcher:
         except BaseException:
             self.stop()
             raise
-        if self._broken_by is not None:
-            raise self._broken_by
+        if self.broken_by is not None:
+            raise self.broken_by
 
     def when_finished(self, call: Callable[[], None]) -> None:
         """Have any thread call this once all outcomes are recorded; at once if they are."""
-        self._supervisor.on_finished = call
+        self._when_finished = call
         if self._supervisor.finished.is_set():
             call()
 
-    @property
-    def broken_by(self) -> Exception | None:
-        """The permanent error that ended it, if one did."""
-        return self._broken_by
+    def _finish(self) -> None:
+        atexit.unregister(self._at_exit)
+        if self._when_finished is not None:
+            self._when_finished()
 
     def _on_end(self, error: Exception | None) -> None:
         """Stop: a queue can no longer be served, or too many handlers are stuck."""
-        self._broken_by = self._broken_by or error
+        self.broken_by = self.broken_by or error
         self._supervisor.drain(0)
 
     def _on_end_of(self, subscription: Subscription, error: Exception | None) -> None:
@@ -249,7 +252,6 @@ class Dispatcher:
             self._watch.end()
         if wait and threading.current_thread() not in self._threads and not self._plan.pools.run_here:
             self._supervisor.finished.wait()
-            atexit.unregister(self._at_exit)
 
     def stop(self, *, wait: bool = True) -> None:
         """Drain without waiting for running handlers: release their messages and record every outcome handed in."""

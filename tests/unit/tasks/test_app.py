@@ -272,7 +272,7 @@ def test_there_is_no_current_delivery_where_no_message_is_worked_on() -> None:
 
 
 SOURCE = """
-from astyqueue.tasks.task import name_of
+from astyqueue.tasks.base_task import name_of
 
 
 def welcome(): ...
