@@ -6,7 +6,7 @@ import asyncio
 import functools
 import inspect
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, Generic, ParamSpec, TypeVar, cast
 
@@ -73,16 +73,15 @@ class BaseTask(Generic[P, R_co]):
 
     def message(self, *args: P.args, **kwargs: P.kwargs) -> Message:
         """The message that `send` would send; nothing is sent."""
-        return BaseSending(self, self.labelled(Message(None))).message(*args, **kwargs)
+        plain = Message(None, headers=self.labelled(None), max_attempts=self.options.max_attempts)
+        return BaseSending(self, plain).message(*args, **kwargs)
 
-    def labelled(self, options: Message) -> Message:
-        """A message with these options, the name of this task, and its attempts unless the options have others."""
-        headers = options.headers or {}
-        if TASK in headers:
+    def labelled(self, headers: Mapping[str, str] | None) -> dict[str, str]:
+        """These headers and the name of this task; BadInput if there is another name among them."""
+        if headers and TASK in headers:
             message = f"the header {TASK!r} is reserved for the name of the task: give yours another name"
             raise BadInput(message)
-        attempts = self.options.max_attempts if options.max_attempts is None else options.max_attempts
-        return replace(options, headers={**headers, TASK: self.name}, max_attempts=attempts)
+        return {**(headers or {}), TASK: self.name}
 
     @property
     def kind(self) -> Kind:

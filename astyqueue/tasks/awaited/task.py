@@ -76,8 +76,10 @@ class Task(BaseTask[P, R_co]):
 
         The options are those of `MessageQueue.send`; `max_attempts` overrides the task's, which overrides the queue's.
         """
-        options = Message(None, key, delay, at, priority, headers, expires, lease, max_attempts, unique)
-        return Sending(self, self.labelled(options), self._opened)
+        named = self.labelled(headers)
+        attempts = self.options.max_attempts if max_attempts is None else max_attempts
+        options = Message(None, key, delay, at, priority, named, expires, lease, attempts, unique)
+        return Sending(self, options, self._opened)
 
 
 class Sending(BaseSending[P]):
