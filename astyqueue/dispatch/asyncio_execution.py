@@ -28,7 +28,7 @@ IN_FLIGHT: Final = 1_000
 BLOCKED_AFTER: Final = SECOND
 
 
-class Home(NamedTuple):
+class CallersLoop(NamedTuple):
     """The event loop of a caller, in which coroutines run, and the context that each of them begins with.
 
     `on_closed` is called, by any thread, when the loop turns out to be closed.
@@ -50,7 +50,7 @@ class InFlight(NamedTuple):
 class CoroutinePool:
     """The coroutines of a dispatcher: it takes deliveries while fewer than its limit are in flight.
 
-    Each coroutine begins with its own copy of the context of its `home`, or with an empty one, so none sees what
+    Each coroutine begins with its own copy of the context of its `CallersLoop`, or with an empty one, so none sees what
     another one set.
     """
 
@@ -59,17 +59,17 @@ class CoroutinePool:
         in_flight: int = IN_FLIGHT,
         *,
         blocked_after: int = BLOCKED_AFTER,
-        home: Home | None = None,
+        callers_loop: CallersLoop | None = None,
     ) -> None:
-        """Nothing runs yet. Default home: the loop that this process has for handlers, in a thread of its own."""
+        """Nothing runs yet. Default: the loop that this process has for handlers, in a thread of its own."""
         self.size = in_flight
         self.free = FreeSlots()
         #: Called, once it was shut, when nothing is in flight any more.
         self.on_change: Callable[[], None] = _ignore
         self.threads: list[threading.Thread] = []
-        self._home = home
+        self._callers_loop = callers_loop
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._context = home.context if home else Context()
+        self._context = callers_loop.context if callers_loop else Context()
         self._consumer: MultiQueueConsumer[Delivery] = MultiQueueConsumer(self._wake)
         self._lines: dict[ConsumerManager[Delivery], WaitingLine] = {}
         self._in_flight: dict[Delivery, InFlight] = {}
@@ -84,14 +84,14 @@ class CoroutinePool:
         """How many coroutines are in flight, of how many."""
         return f"<CoroutinePool: {len(self._in_flight)} of {self.size} in flight, {len(self._lines)} queues>"
 
-    def move_to(self, home: Home) -> None:
+    def move_to(self, callers_loop: CallersLoop) -> None:
         """Have the coroutines run there; called before the start."""
-        self._home = home
-        self._context = home.context
+        self._callers_loop = callers_loop
+        self._context = callers_loop.context
 
     def start(self) -> None:
         """Begin to take deliveries."""
-        self._loop = self._home.loop if self._home else loop_for_handlers()
+        self._loop = self._callers_loop.loop if self._callers_loop else loop_for_handlers()
         self.free.add_free(self.size)
         self._wake()
 
@@ -157,8 +157,8 @@ class CoroutinePool:
         try:
             self._loop.call_soon_threadsafe(call)
         except RuntimeError:
-            if self._home is not None and not self._shut:
-                self._home.on_closed()
+            if self._callers_loop is not None and not self._shut:
+                self._callers_loop.on_closed()
 
     def _fill(self) -> None:
         """Begin executions up to the limit."""
@@ -198,7 +198,7 @@ class CoroutinePool:
             line.handling.end(execution, error)
         elif delivery in self._interrupted:
             line.handling.end(execution, Interrupted())
-        elif self._home is not None and task.cancelling():  # as the loop does to all its tasks when it ends
+        elif self._callers_loop is not None and task.cancelling():  # as the loop does to all its tasks when it ends
             line.handling.give_back(execution)
         else:
             line.handling.end(execution, error)

@@ -17,7 +17,7 @@ from typing import Self
 
 from astyqueue.aio.connection import Connection
 from astyqueue.aio.queue import MessageQueue
-from astyqueue.dispatch.asyncio_execution import Home
+from astyqueue.dispatch.asyncio_execution import CallersLoop
 from astyqueue.dispatch.builder import DispatcherBuilder, DispatcherPlan
 from astyqueue.dispatch.dispatcher import DRAINED_WITHIN
 from astyqueue.dispatch.dispatcher import Dispatcher as Blocking
@@ -76,7 +76,7 @@ class Dispatcher:
         """Begin, with coroutines in this event loop. Closed if it was drained before: build another one."""
         if not self._started:
             loop = asyncio.get_running_loop()
-            self._pools.move_to(Home(loop, copy_context(), partial(self.blocking.stop, wait=False)))
+            self._pools.move_to(CallersLoop(loop, copy_context(), partial(self.blocking.stop, wait=False)))
             self.blocking.when_finished(partial(_tell, loop, self._finished.set))
         self._started = True
         try:

@@ -20,7 +20,7 @@ from astyqueue.units import SECOND
 if TYPE_CHECKING:
     import asyncio
 
-    from astyqueue.dispatch.asyncio_execution import CoroutinePool, Home
+    from astyqueue.dispatch.asyncio_execution import CoroutinePool, CallersLoop
     from astyqueue.dispatch.processes.children import ProcessChildren
 
 #: The default number of coroutines in flight.
@@ -60,7 +60,7 @@ class HandlerPools:
         self._slots: list[SlotPool] = [self.threads_of_handlers]
         self._processes: SlotPool | None = None
         self._coroutines: CoroutinePool | None = None
-        self._home: Home | None = None
+        self._callers_loop: CallersLoop | None = None
         self._on_change: Callable[[], None] | None = None
         self._started = False
 
@@ -112,7 +112,9 @@ class HandlerPools:
             from astyqueue.dispatch.asyncio_execution import CoroutinePool  # noqa: PLC0415 - asyncio costs 50 ms
 
             options = self._options
-            self._coroutines = CoroutinePool(options.in_flight, blocked_after=options.blocked_after, home=self._home)
+            self._coroutines = CoroutinePool(
+                options.in_flight, blocked_after=options.blocked_after, callers_loop=self._callers_loop
+            )
             self._begin(self._coroutines)
         return self._coroutines
 
@@ -129,12 +131,12 @@ class HandlerPools:
 
         return awaited_deliveries(queue)
 
-    def move_to(self, home: Home) -> None:
+    def move_to(self, callers_loop: CallersLoop) -> None:
         """Run coroutines in this event loop, and not in that of the process; called before the start."""
         with self._lock:
-            self._home = home
+            self._callers_loop = callers_loop
             if self._coroutines is not None:
-                self._coroutines.move_to(home)
+                self._coroutines.move_to(callers_loop)
 
     @property
     def run_here(self) -> bool:

@@ -67,7 +67,7 @@ class DeclaredSchedules:
         return self._declared.get(queue, {})
 
     def declare(self, task: BaseTask[..., object], trigger: Trigger, policies: Policies, how: Timetable) -> None:
-        """Declare that this task is called at each occurrence of a trigger; BadInput for a name that another one has."""
+        """Declare a call of this task at each occurrence of a trigger; BadInput for a name that another one has."""
         queue, name = task.options.queue, how.get("schedule", task.name)
         if name in self._declared.setdefault(queue, {}):
             message = f"two schedules of queue {queue!r} are called {name!r}: give one of them another, schedule=..."

@@ -139,7 +139,7 @@ class App:
     def scheduled(
         self, trigger: Trigger, **how: Unpack[Timetable]
     ) -> Callable[[Callable[P, R] | Task[P, R]], Task[P, R]]:
-        """A decorator that calls a function (or task) at each slot of a trigger; it returns the task."""
+        """A decorator that calls a function (or task) at each occurrence of a trigger; it returns the task."""
         policies = policies_of(how)
 
         def made(function: Callable[P, R] | Task[P, R]) -> Task[P, R]:
