@@ -20,7 +20,7 @@ from astyqueue.units import SECOND
 if TYPE_CHECKING:
     import asyncio
 
-    from astyqueue.dispatch.asyncio_execution import CoroutinePool, CallersLoop
+    from astyqueue.dispatch.asyncio_execution import CallersLoop, CoroutinePool
     from astyqueue.dispatch.processes.children import ProcessChildren
 
 #: The default number of coroutines in flight.
