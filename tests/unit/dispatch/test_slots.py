@@ -323,9 +323,10 @@ def test_a_dispatcher_may_begin_before_any_queue_matches_its_pattern(crew: Crew)
         Dispatcher.builder().queues("mail.*", Connection(crew.store, crew.clock)).handler(order.of("mail"))
     )
     crew.queue("mail.one", 1)
-    while not dispatcher.queues:
+    while not order.queues:  # the queue joins, and a message that no slot took for two of these seconds comes again
         crew.clock.when_waiting(3).advance("5s")
     assert order.first(1) == ["mail"]
+    assert [queue.name for queue in dispatcher.queues] == ["mail.one"]
 
 
 def test_stuck_handlers_of_all_queues_count_against_the_slots_they_share(crew: Crew) -> None:
