@@ -75,7 +75,6 @@ KEY_MUTANTS: Final = (
         "a key freed without its owner's check",
         4_000,
         lambda: [mock.patch.object(unique_key, "_names", return_value=True)],
-        first=100,
     ),
     Mutant("dead letters keep their keys", 100, interceptor=asking_otherwise(_dying_with_their_keys)),
     Mutant(
