@@ -24,7 +24,7 @@ def killed(url: str, folder: Path, name: str, count: int) -> Iterator[None]:
     words = [sys.executable, str(PROGRAM), "send", url, str(folder), name, "0", str(count)]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        next(line for line in process.stdout if int(line) >= count - 50)
+        next(line for line in process.stdout if int(line.split()[0]) >= count - 50)
         yield
         process.kill()
 
