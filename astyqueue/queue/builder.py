@@ -23,10 +23,10 @@ from astyqueue.queue.producing.spooled import Spooling
 from astyqueue.queue.row_sharing.activity import ActivityWatch
 from astyqueue.queue.row_sharing.external_lock import LockManager
 from astyqueue.queue.runtime import QueueRuntime
-from astyqueue.spool import Spool, SpoolFolder, SpoolOptions
+from astyqueue.spool import ConnectionSpools, Spool, SpoolFolder, SpoolOptions
 from astyqueue.store import Spread, Store
-from astyqueue.stores import DriverSession, located, open_store
-from astyqueue.stores.reopened import ReopenedStore
+from astyqueue.stores import DriverSession, open_store
+from astyqueue.stores.reopened import ReopenedStore, reopened
 from astyqueue.triggers import Triggers
 
 Q = TypeVar("Q")
@@ -54,6 +54,7 @@ class QueueBuilder(Generic[Q]):
         self._ways = DEFAULT_OPTIONS
         self._options: dict[str, object] = {}
         self._spool: SpoolOptions | None = None
+        self._spools: ConnectionSpools | None = None
         self._watch: ActivityWatch | None = None
 
     def store(self, store: str | Store | DriverSession) -> Self:
@@ -142,6 +143,12 @@ class QueueBuilder(Generic[Q]):
         self._watch = watch
         return self
 
+    def spooled(self, spools: ConnectionSpools) -> Self:
+        """Send into a spool that is closed with those of the other queues; `Connection.queue` calls this."""
+        self._spools = spools
+        self._spool = spools.options
+        return self
+
     def triggers(self, triggers: Triggers) -> Self:
         """Register your own trigger types for schedules."""
         self._triggers = triggers
@@ -208,7 +215,7 @@ class QueueBuilder(Generic[Q]):
             self._requested()
             return open_store(place, clock=clock)
         if isinstance(place, str):
-            located(place)
+            return reopened(place, clock=clock)
         return ReopenedStore(lambda: open_store(place, clock=clock), clock)
 
     def _spooled_settings(self) -> Settings | None:
@@ -267,6 +274,6 @@ class QueueBuilder(Generic[Q]):
     def _spooling(self, settings: Settings, store: Store, observers: Observers, *, opened: bool) -> Spooling | None:
         if self._spool is None:
             return None
-        spool = Spool(self._spool, settings.name, self._clock)
+        spool = Spool(self._spool, settings.name, self._clock, among=self._spools)
         spool.folder.save_settings(encode_settings(settings))
         return Spooling(spool, lambda steps: run(steps, store, observers), opened)

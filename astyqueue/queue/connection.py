@@ -15,8 +15,10 @@ from astyqueue.protocol.coordination.presence import read_presences, request
 from astyqueue.protocol.steps import run
 from astyqueue.queue.queue import MessageQueue
 from astyqueue.queue.row_sharing.activity import ActivityWatch
+from astyqueue.spool import ConnectionSpools, GivenSpool, SpoolOptions
 from astyqueue.store import Store
 from astyqueue.stores import open_store
+from astyqueue.stores.reopened import reopened
 from astyqueue.triggers import Triggers
 
 
@@ -24,19 +26,31 @@ class Connection:
     """An open store and the queues in it."""
 
     def __init__(
-        self, store: Store, clock: Clock | None, triggers: Triggers | None = None, observers: Iterable[Observer] = ()
+        self,
+        store: Store,
+        clock: Clock | None,
+        triggers: Triggers | None = None,
+        observers: Iterable[Observer] = (),
+        *,
+        spools: ConnectionSpools | None = None,
     ) -> None:
         """Use `connect(url)`."""
         self.store = store
         self.triggers = Triggers() if triggers is None else triggers
         self.clock = clock or CorrectedClock()
         self._observers = tuple(observers)
+        self._spools = spools
         self._watch = ActivityWatch(self.clock)
 
     def queue(self, name: str, **settings: object) -> MessageQueue:
-        """The queue of this name, created if it is new; settings are those of `MessageQueue.builder().options(...)`."""
+        """The queue of this name, created if it is new; settings are those of `MessageQueue.builder().options(...)`.
+
+        With a spool, open each queue once: each call takes a thread, and a folder of its own in the spool.
+        """
         builder = MessageQueue.builder().store(self.store).clock(self.clock).triggers(self.triggers)
         builder.watch(self._watch.here())
+        if self._spools is not None:
+            builder.spooled(self._spools)
         return builder.name(name).observer(*self._observers).options(**settings).build()
 
     def queues(self) -> list[str]:
@@ -61,7 +75,12 @@ class Connection:
         return f"<Connection to {self.store!r}>"
 
     def close(self) -> None:
-        """Close the store, and with it every queue of this connection."""
+        """Close the store, and with it every queue of this connection.
+
+        What is in their spools is forwarded for a bounded time first; the rest stays on the disk for the next process.
+        """
+        if self._spools is not None:
+            self._spools.close()
         self.store.close()
 
     def __enter__(self) -> Self:
@@ -82,10 +101,19 @@ def connect(
     triggers: Triggers | None = None,
     observers: Iterable[Observer] = (),
     create: bool = True,
+    spool: GivenSpool | None = None,
 ) -> Connection:
     """Open the store at a URL, such as "sqlite:///mail.db" (relative), "sqlite:////var/mail.db" or "memory://name".
 
     A missing SQLite file is created; with `create=False`, for read-only tools, WrongSchema is raised instead.
     `observers` get the events of the queues of this connection.
+
+    With a `spool`, a folder or `SpoolOptions.of(folder, cap="4GiB")`, its queues send into the local disk, from where a
+    thread of each forwards to the store: no send waits for it. It is opened by the first request, so that queues which
+    the folder knows are opened while it is away. Close the connection, so that it forwards what waits.
     """
-    return Connection(open_store(url, clock=clock or SystemClock(), create=create), clock, triggers, observers)
+    used = clock or SystemClock()
+    if spool is None:
+        return Connection(open_store(url, clock=used, create=create), clock, triggers, observers)
+    spools = ConnectionSpools(SpoolOptions.given(spool))
+    return Connection(reopened(url, clock=used, create=create), clock, triggers, observers, spools=spools)

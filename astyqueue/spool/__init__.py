@@ -1,6 +1,6 @@
 """A spool: messages on the local disk, forwarded to the store by a thread, so that no send waits for the store.
 
-- `spool`: what a queue has of it: appending, the state, draining.
+- `spool`: what a queue has of it: appending, the state, draining; and the spools of a connection.
 - `folder`: the folder of a queue, with its settings and a journal for each process. `process_journal`: one of these.
 - `forwarder`: the thread that forwards, also what processes left that died.
 - `options`, `record`: the choices of a user, and a message as a record.
@@ -10,12 +10,14 @@ It knows nothing of rows and claims: the queue composes messages, and sends them
 """
 
 from astyqueue.spool.folder import SpoolFolder, queues_in
-from astyqueue.spool.options import SpoolOptions
+from astyqueue.spool.options import GivenSpool, SpoolOptions
 from astyqueue.spool.process_journal import JournalState
 from astyqueue.spool.record import RefusedMessage, SpooledMessage
-from astyqueue.spool.spool import Spool, SpoolStatus
+from astyqueue.spool.spool import ConnectionSpools, Spool, SpoolStatus
 
 __all__ = [
+    "ConnectionSpools",
+    "GivenSpool",
     "JournalState",
     "RefusedMessage",
     "Spool",

@@ -48,6 +48,10 @@ class SpoolFolder:
             LocalDisk().make_directory(self.path)
             replace_file(self.path / _SETTINGS, content)
 
+    def forget_settings(self) -> None:
+        """Remove the stored settings, which are those of a queue that was dropped: the next process asks the store."""
+        (self.path / _SETTINGS).unlink(missing_ok=True)
+
     def numbers(self) -> list[int]:
         """The numbers of the journals that are there."""
         if not self.path.is_dir():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from astyqueue.durations import Duration, as_microseconds
 from astyqueue.errors import BadInput, BadSetting
@@ -65,6 +65,11 @@ class SpoolOptions:
             disk=disk or LocalDisk(),
         )
 
+    @classmethod
+    def given(cls, spool: GivenSpool) -> SpoolOptions:
+        """These options, or the usual ones for a folder."""
+        return spool if isinstance(spool, SpoolOptions) else cls.of(spool)
+
     @property
     def of_journal(self) -> dict[str, Any]:
         """The options of the journal of one process."""
@@ -82,6 +87,10 @@ class SpoolOptions:
     def of_refused(self) -> dict[str, Any]:
         """The options of the journal of refused messages: on the disk at once, never dropped, never waited for."""
         return self.of_journal | {"durability": Durability.EACH, "when_full": "raise"}
+
+
+#: A spool as users name it: its folder, or that with options.
+GivenSpool: TypeAlias = str | os.PathLike[str] | SpoolOptions
 
 
 def _microseconds(duration: Duration, name: str) -> int:

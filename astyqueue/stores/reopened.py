@@ -12,6 +12,7 @@ from typing import Final, TypeVar
 from astyqueue.clock import Clock, SystemClock
 from astyqueue.errors import Closed, StoreError, StoreGone
 from astyqueue.store import Batch, Column, Expectation, Outcome, Spread, Store, Wanted
+from astyqueue.stores import located, open_store
 from astyqueue.units import BEGINNING, SECOND
 
 T = TypeVar("T")
@@ -118,3 +119,9 @@ class ReopenedStore:
                 self._store = None
         with contextlib.suppress(StoreError):
             store.close()
+
+
+def reopened(url: str, *, clock: Clock, create: bool = True) -> ReopenedStore:
+    """The store at a URL, opened by its first request; see `open_store`. A malformed URL raises BadSetting at once."""
+    located(url)
+    return ReopenedStore(lambda: open_store(url, clock=clock, create=create), clock)

@@ -12,6 +12,8 @@ from astyqueue.errors import BadSetting
 
 #: The environment variable with the URL of the store of an app, a command or a Spark option that gives none.
 URL_VARIABLE: Final = "ASTYQUEUE_URL"
+#: The environment variable with the folder of the spool of an app that gives none.
+SPOOL_VARIABLE: Final = "ASTYQUEUE_SPOOL"
 
 _SEPARATOR: Final = "://"
 #: The names that errors repeat. Anything else may be part of a password.

@@ -15,7 +15,7 @@ from astyqueue.durations import Duration
 from astyqueue.observe import Observer
 from astyqueue.queue.queue import MessageQueue
 from astyqueue.schedules.reconcile import Instructions, Reconciled
-from astyqueue.stores.url import URL_VARIABLE
+from astyqueue.spool import GivenSpool, SpoolOptions
 from astyqueue.tasks.base_task import BaseTask, TaskOptions, name_of
 from astyqueue.tasks.runtime import DEFAULT_QUEUE, AppOptions, AppRuntime
 from astyqueue.tasks.schedules import Timetable, options_of, policies_of
@@ -30,7 +30,8 @@ class App:
     """Tasks and their queues in one store, which is opened at the first send and not before.
 
     Default URL: the environment variable ASTYQUEUE_URL. Safe to use from many threads. Closing it is optional: messages
-    are in the store when `send` returns.
+    are in the store when `send` returns. With a spool they are on the local disk then: close the app at the end, else
+    what was not forwarded yet waits there for the next process.
     """
 
     def __init__(
@@ -41,15 +42,19 @@ class App:
         release: int | str | None = None,
         clock: Clock | None = None,
         observers: Iterable[Observer] = (),
+        spool: GivenSpool | None = None,
     ) -> None:
         """Nothing is opened here; tests pass a `TimeMachine` as the clock. `observers` get the events of its queues.
 
         Give the app a name if several programs declare schedules for the same queues: each manages its own. `release`
         (Default: ASTYQUEUE_RELEASE) is a number that rises with each deploy, such as 42 or "1.10.0": the schedules of
         the highest release apply, and it removes those that it no longer declares.
+
+        `spool` (Default: ASTYQUEUE_SPOOL, if set) is a folder of the local disk, or `SpoolOptions.of(folder, ...)`: no
+        send waits for the store, and `unique=` raises BadInput.
         """
         #: What the app is, whatever its sends are.
-        self.core = AppRuntime(AppOptions(url, name, release, clock, tuple(observers)))
+        self.core = AppRuntime(AppOptions(url, name, release, clock, tuple(observers), spool))
 
     @property
     def name(self) -> str:
@@ -74,6 +79,15 @@ class App:
     @url.setter
     def url(self, url: str) -> None:
         self.core.url = url
+
+    @property
+    def spool(self) -> SpoolOptions | None:
+        """The spool that its tasks are sent into, or None; before the first send it may be set, as a folder too."""
+        return self.core.spool
+
+    @spool.setter
+    def spool(self, spool: GivenSpool) -> None:
+        self.core.spool = spool
 
     @property
     def queues(self) -> list[str]:
@@ -191,7 +205,7 @@ class App:
         builder = self.core.serve(Dispatcher.builder(), queues, schedules=schedules)
         builder.threads(concurrency).coroutines(coroutines).middleware(*middleware)
         if self.core.has_tasks_for_processes:
-            builder.processes(processes, environment={URL_VARIABLE: self.core.named_store})
+            builder.processes(processes, environment=self.core.environment)
         if max_messages is not None:
             builder.max_messages(max_messages)
         if max_stalled is not None:
@@ -211,7 +225,7 @@ class App:
         return self.core.reconcile_all(prune=prune, dry_run=dry_run)
 
     def close(self) -> None:
-        """Close the store; a later send raises Closed."""
+        """Close the store; a later send raises Closed. A spool forwards what waits for a bounded time first."""
         self.core.close()
 
     def __enter__(self) -> Self:

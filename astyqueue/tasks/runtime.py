@@ -20,7 +20,8 @@ from astyqueue.queue.connection import Connection, connect
 from astyqueue.queue.options import check_names
 from astyqueue.queue.queue import MessageQueue
 from astyqueue.schedules.reconcile import Instructions, Reconciled
-from astyqueue.stores.url import URL_VARIABLE
+from astyqueue.spool import GivenSpool, SpoolOptions, queues_in
+from astyqueue.stores.url import SPOOL_VARIABLE, URL_VARIABLE
 from astyqueue.tasks.base_task import BaseTask
 from astyqueue.tasks.schedules import DeclaredSchedules
 from astyqueue.triggers import Triggers
@@ -42,6 +43,7 @@ class AppOptions:
     release: int | str | None
     clock: Clock | None
     observers: tuple[Observer, ...]
+    spool: GivenSpool | None
 
 
 class AppRuntime:
@@ -56,6 +58,7 @@ class AppRuntime:
         self.tasks: dict[str, BaseTask[..., object]] = {}
         self._options = options
         self._url = options.url
+        self._spool = options.spool
         self._settings: dict[str, dict[str, object]] = {}
         self._lock = threading.Lock()
         self._connection: Connection | None = None
@@ -69,10 +72,30 @@ class AppRuntime:
 
     @url.setter
     def url(self, url: str) -> None:
-        if self._connection is not None:
-            message = "this app has opened its store already: set its URL before the first send"
-            raise BadInput(message)
+        self._check_not_opened("URL")
         self._url = url
+
+    @property
+    def spool(self) -> SpoolOptions | None:
+        """Where it sends first, or None: straight to the store."""
+        given = self._spool or os.environ.get(SPOOL_VARIABLE)
+        return SpoolOptions.given(given) if given else None
+
+    @spool.setter
+    def spool(self, spool: GivenSpool) -> None:
+        self._check_not_opened("spool")
+        self._spool = spool
+
+    def _check_not_opened(self, what: str) -> None:
+        if self._connection is not None:
+            message = f"this app has opened its store already: set its {what} before the first send"
+            raise BadInput(message)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The variables by which a child process has the store and the folder of the spool of this app."""
+        spool = {SPOOL_VARIABLE: str(self.spool.directory)} if self.spool else {}
+        return {URL_VARIABLE: self.named_store, **spool}
 
     @property
     def named_store(self) -> str:
@@ -117,18 +140,27 @@ class AppRuntime:
         return self._opened.get(name)
 
     def open(self, name: str) -> MessageQueue:
-        """Open the queue of this name in the app's store, and create it if it is new."""
+        """Open the queue of this name in the app's store, and create it if it is new.
+
+        With the first one, the declared queues that the folder of the spool knows are opened too, so that what the
+        process before left is forwarded, whatever this one sends.
+        """
         if found := self._opened.get(name):
             return found
         with self._lock:
-            if name not in self._opened:
-                self._opened[name] = self.connected().queue(name, **self._settings.get(name, {}))
+            before = () if self._opened or self.spool is None else queues_in(self.spool.directory)
+            for each in dict.fromkeys((name, *(one for one in before if one in self._settings))):
+                if each not in self._opened:
+                    self._opened[each] = self.connected().queue(each, **self._settings.get(each, {}))
             return self._opened[name]
 
     def open_again(self, name: str) -> MessageQueue:
         """Open a queue that was dropped and created again."""
         with self._lock:
-            self._opened.pop(name, None)
+            gone = self._opened.pop(name, None)
+        if gone is not None and gone.core.spooling is not None:
+            gone.spool.close()
+            gone.spool.folder.forget_settings()
         return self.open(name)
 
     def connected(self, *, create: bool = True) -> Connection:
@@ -143,6 +175,7 @@ class AppRuntime:
                 triggers=self.triggers,
                 observers=self._options.observers,
                 create=create,
+                spool=self.spool,
             )
         return self._connection
 
@@ -200,7 +233,7 @@ class AppRuntime:
         return task.handler if task else None
 
     def close(self) -> None:
-        """Close the store; what is opened later raises Closed."""
+        """Close the store, after the spool; what is opened later raises Closed."""
         with self._lock:
             self._closed = True
             self._opened.clear()

@@ -170,10 +170,12 @@ TWINS: Final = (
             "self.store = store": "self._blocking = store\n        self.store = Threaded(store)",
             ".store(self.store)": ".store(self._blocking)",
             "open_store(url,": "await asyncio.to_thread(open_store, url,",
+            "self._spools.close()": "await asyncio.to_thread(self._spools.close)",
             "    def queue(self, name: str,": (
                 "    @property\n    def blocking(self) -> Blocking:\n"
                 '        """The same connection for threads: its calls block."""\n'
-                "        return Blocking(self._blocking, self.clock, self.triggers, self._observers)\n\n"
+                "        given = self._blocking, self.clock, self.triggers, self._observers\n"
+                "        return Blocking(*given, spools=self._spools)\n\n"
                 "    def queue(self, name: str,"
             ),
         },
@@ -213,14 +215,16 @@ TWINS: Final = (
         differences={
             "An app: tasks, the queues": "An app for tasks of an event loop: tasks, the queues",
             "from many threads.": "from many tasks.",
-            "        self.core = AppRuntime(AppOptions(url, name, release, clock, tuple(observers)))": (
+            "        self.core = AppRuntime(AppOptions(url, name, release, clock, tuple(observers), spool))": (
                 "        self.core = blocking.core\n"
                 "        #: The same app for threads: the same tasks, queues and store.\n"
                 "        self.blocking = blocking\n"
                 "        self._queues = AwaitedQueues(self.core)"
             ),
             "        #: What the app is": (
-                "        blocking = Blocking(url, name=name, release=release, clock=clock, observers=observers)\n"
+                "        blocking = Blocking(\n"
+                "            url, name=name, release=release, clock=clock, observers=observers, spool=spool\n"
+                "        )\n"
                 "        #: What the app is"
             ),
             "Tasks and their queues in one store": "Tasks whose sends are awaited, and their queues in one store",

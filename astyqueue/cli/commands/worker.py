@@ -15,6 +15,7 @@ from astyqueue.cli.config import here
 from astyqueue.cli.context import FILE, url_option, verbose_option
 from astyqueue.cli.errors import ExitCode, Failure, trace_if_verbose
 from astyqueue.printable import printable_message
+from astyqueue.stores.url import SPOOL_VARIABLE
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -188,6 +189,14 @@ def _weights(context: click.Context, parameter: click.Parameter, text: str | Non
     envvar="ASTYQUEUE_LOG_FORMAT",
     help="Format of a log line: text, or one JSON object.",
 )
+@click.option(
+    "--spool",
+    envvar=SPOOL_VARIABLE,
+    type=click.Path(file_okay=False),
+    metavar="FOLDER",
+    help="Send into this folder of the local disk, from where the worker forwards to the store; at its end too. "
+    "[default: the spool of the app, if it has one]",
+)
 @url_option
 @verbose_option
 @click.pass_context
@@ -197,6 +206,7 @@ def worker(
     *,
     app: str,
     url: str | None,
+    spool: str | None,
     processes: int | None,
     reload: bool,
     log_level: str,
@@ -221,6 +231,8 @@ def worker(
     found = load_app(app)
     if url and (not found.url or context.get_parameter_source("url") is ParameterSource.COMMANDLINE):
         found.url = url
+    if spool and (not found.spool or context.get_parameter_source("spool") is ParameterSource.COMMANDLINE):
+        found.spool = spool
     try:
         with found:
             code = _serve(found, supervised, **options)

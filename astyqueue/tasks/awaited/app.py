@@ -17,7 +17,7 @@ from astyqueue.dispatch.pools import IN_FLIGHT
 from astyqueue.durations import Duration
 from astyqueue.observe import Observer
 from astyqueue.schedules.reconcile import Instructions, Reconciled
-from astyqueue.stores.url import URL_VARIABLE
+from astyqueue.spool import GivenSpool, SpoolOptions
 from astyqueue.tasks.app import App as Blocking
 from astyqueue.tasks.awaited.queues import AwaitedQueues
 from astyqueue.tasks.awaited.task import Task
@@ -35,7 +35,8 @@ class App:
     """Tasks whose sends are awaited, and their queues in one store, which is opened at the first send and not before.
 
     Default URL: the environment variable ASTYQUEUE_URL. Safe to use from many tasks. Closing it is optional: messages
-    are in the store when `send` returns.
+    are in the store when `send` returns. With a spool they are on the local disk then: close the app at the end, else
+    what was not forwarded yet waits there for the next process.
     """
 
     def __init__(
@@ -46,14 +47,18 @@ class App:
         release: int | str | None = None,
         clock: Clock | None = None,
         observers: Iterable[Observer] = (),
+        spool: GivenSpool | None = None,
     ) -> None:
         """Nothing is opened here; tests pass a `TimeMachine` as the clock. `observers` get the events of its queues.
 
         Give the app a name if several programs declare schedules for the same queues: each manages its own. `release`
         (Default: ASTYQUEUE_RELEASE) is a number that rises with each deploy, such as 42 or "1.10.0": the schedules of
         the highest release apply, and it removes those that it no longer declares.
+
+        `spool` (Default: ASTYQUEUE_SPOOL, if set) is a folder of the local disk, or `SpoolOptions.of(folder, ...)`: no
+        send waits for the store, and `unique=` raises BadInput.
         """
-        blocking = Blocking(url, name=name, release=release, clock=clock, observers=observers)
+        blocking = Blocking(url, name=name, release=release, clock=clock, observers=observers, spool=spool)
         #: What the app is, whatever its sends are.
         self.core = blocking.core
         #: The same app for threads: the same tasks, queues and store.
@@ -83,6 +88,15 @@ class App:
     @url.setter
     def url(self, url: str) -> None:
         self.core.url = url
+
+    @property
+    def spool(self) -> SpoolOptions | None:
+        """The spool that its tasks are sent into, or None; before the first send it may be set, as a folder too."""
+        return self.core.spool
+
+    @spool.setter
+    def spool(self, spool: GivenSpool) -> None:
+        self.core.spool = spool
 
     @property
     def queues(self) -> list[str]:
@@ -202,7 +216,7 @@ class App:
         builder = await asyncio.to_thread(self.core.serve, Dispatcher.builder(), queues, schedules=schedules)
         builder.threads(concurrency).coroutines(coroutines).middleware(*middleware)
         if self.core.has_tasks_for_processes:
-            builder.processes(processes, environment={URL_VARIABLE: self.core.named_store})
+            builder.processes(processes, environment=self.core.environment)
         if max_messages is not None:
             builder.max_messages(max_messages)
         if max_stalled is not None:
@@ -222,7 +236,7 @@ class App:
         return await asyncio.to_thread(self.core.reconcile_all, prune=prune, dry_run=dry_run)
 
     async def close(self) -> None:
-        """Close the store; a later send raises Closed."""
+        """Close the store; a later send raises Closed. A spool forwards what waits for a bounded time first."""
         await self._queues.close()
 
     async def __aenter__(self) -> Self:

@@ -21,6 +21,7 @@ from astyqueue.model.views import Counts
 from astyqueue.protocol.layout.columns import message_name
 from astyqueue.protocol.layout.schedule_column import trigger_name
 from astyqueue.queue.connection import Connection, connect
+from astyqueue.spool import SpoolFolder
 from astyqueue.store import Batch, Put
 from astyqueue.units import SECOND
 from tests.support.places import ONE_ROW
@@ -311,6 +312,41 @@ def test_a_flag_beats_the_app_which_beats_the_environment(
     monkeypatch.setenv("JOBS_URL", "")
     worker("jobs:app", "--burst").ends(0)
     assert (jobs / "environment.db").exists()
+
+
+SENDING = (
+    JOBS
+    + """
+
+@app.task(queue="emails")
+def begin() -> None:
+    for number in range(3):
+        unserved.send(number)
+
+
+@app.task(queue="numbers")
+def unserved(number: int) -> None: ...
+"""
+)
+
+
+@pytest.mark.every_store
+@pytest.mark.parametrize("given", ["flag", "environment", "file"])
+def test_a_worker_sends_into_a_spool_and_forwards_what_is_in_it_at_its_end(
+    given: str, worker: Callable[..., Worker], emails: Connection, jobs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (jobs / "jobs.py").write_text(SENDING)
+    send(emails, "begin")
+    if given == "environment":
+        monkeypatch.setenv("ASTYQUEUE_SPOOL", str(jobs / "spool"))
+    if given == "file":
+        jobs.joinpath("astyqueue.toml").write_text('[worker]\nspool = "spool"\n')
+    process = worker("jobs:app", "-Q", "emails", "--burst", *(["--spool", "spool"] if given == "flag" else []))
+    process.ends(0)
+    sent = [found.body for found in emails.queue("numbers").peek()]
+    assert sent == [{"args": [number], "kwargs": {}} for number in range(3)]
+    [state] = SpoolFolder(jobs / "spool", "numbers").states()
+    assert (state.messages, state.in_use) == (0, False)
 
 
 @pytest.mark.parametrize(

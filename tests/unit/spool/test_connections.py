@@ -1,0 +1,195 @@
+"""Spools of connections and apps: one folder for all their queues, for threads and for tasks of an event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from astyqueue import aio
+from astyqueue.errors import BadInput, BadSetting, Closed, StoreUnavailable
+from astyqueue.queue.connection import connect
+from astyqueue.spool import SpoolFolder, SpoolOptions
+from astyqueue.tasks.app import App
+from tests.unit.spool.conftest import bodies
+
+
+class Disk(NamedTuple):
+    """A store in a file, and the folder of a spool in front of it."""
+
+    file: Path
+    spool: Path
+
+    @property
+    def url(self) -> str:
+        return f"sqlite:///{self.file}?synchronous=normal"
+
+    @contextmanager
+    def away(self) -> Iterator[None]:
+        """Nothing can open the store meanwhile."""
+        aside = self.file.with_suffix(".aside")
+        self.file.rename(aside)
+        self.file.mkdir()
+        yield
+        self.file.rmdir()
+        aside.rename(self.file)
+
+    def delivered(self, queue: str, count: int) -> list[object]:
+        with connect(self.url) as connection:
+            return bodies(connection.queue(queue), count)
+
+    def waiting(self, queue: str) -> int:
+        return sum(one.messages for one in SpoolFolder(self.spool, queue).states())
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Disk:
+    return Disk(tmp_path / "q.db", tmp_path / "spool")
+
+
+def test_queues_of_a_connection_are_opened_and_sent_to_while_the_store_is_away(disk: Disk) -> None:
+    with connect(disk.url, spool=disk.spool) as connection:
+        for name in ("emails", "orders"):
+            connection.queue(name)
+    with disk.away(), connect(disk.url, spool=disk.spool) as connection:
+        connection.queue("emails").send("a")
+        connection.queue("orders").send("b")
+        with pytest.raises(StoreUnavailable):
+            connection.queues()
+    assert (disk.waiting("emails"), disk.waiting("orders")) == (1, 1)
+    with connect(disk.url, spool=disk.spool) as connection:
+        for name in ("emails", "orders"):
+            connection.queue(name)
+    assert (disk.waiting("emails"), disk.waiting("orders")) == (0, 0)
+    assert (disk.delivered("emails", 1), disk.delivered("orders", 1)) == (["a"], ["b"])
+
+
+def test_closing_a_connection_forwards_what_waits_and_ends_the_sends(disk: Disk) -> None:
+    connection = connect(disk.url, spool=SpoolOptions.of(disk.spool, durability="each"))
+    queue = connection.queue("emails")
+    queue.send_many(range(2_000))
+    connection.close()
+    assert disk.waiting("emails") == 0
+    with pytest.raises(Closed):
+        queue.send("late")
+    assert disk.delivered("emails", 2_000) == list(range(2_000))
+
+
+def test_a_forked_child_forwards_what_it_sent_when_it_closes_the_connection(disk: Disk) -> None:
+    connection = connect(disk.url, spool=disk.spool)
+    queue = connection.queue("emails")
+    queue.send("parent")
+    child = os.fork()
+    if child == 0:
+        queue.send("child")
+        connection.close()
+        os._exit(disk.waiting("emails"))
+    assert os.waitpid(child, 0)[1] == 0
+    connection.close()
+    assert sorted(map(str, disk.delivered("emails", 2))) == ["child", "parent"]
+
+
+def test_a_malformed_url_or_spool_is_refused_at_once(disk: Disk) -> None:
+    with pytest.raises(BadSetting, match="unknown kind of store"):
+        connect("nosql://there", spool=disk.spool)
+    with pytest.raises(BadSetting, match="when_full"):
+        SpoolOptions.of(disk.spool, when_full="hope")
+
+
+def test_tasks_are_sent_while_the_store_is_away_and_the_next_process_of_the_app_forwards_all_of_them(
+    disk: Disk,
+) -> None:
+    def program() -> App:
+        app = App(disk.url, spool=disk.spool)
+        app.task(name="welcome", queue="emails")(print)
+        app.task(name="count", queue="numbers")(print)
+        return app
+
+    with program() as app:
+        app.tasks["welcome"].send("first")  # type: ignore[attr-defined]  # tasks of an app for threads have it
+        app.tasks["count"].send(1)  # type: ignore[attr-defined]  # the same
+    with disk.away(), program() as app:
+        app.tasks["welcome"].send("second")  # type: ignore[attr-defined]  # the same
+        app.tasks["count"].send(2)  # type: ignore[attr-defined]  # the same
+        with pytest.raises(BadInput, match="unique='reject' needs an answer of the store"):
+            app.tasks["count"].using(unique="reject", key="once").send(3)  # type: ignore[attr-defined]  # the same
+    assert (disk.waiting("emails"), disk.waiting("numbers")) == (1, 1)
+    with program() as app:
+        app.open("emails")
+    assert (disk.waiting("emails"), disk.waiting("numbers")) == (0, 0)
+    assert [len(disk.delivered(name, 2)) for name in ("emails", "numbers")] == [2, 2]
+
+
+def test_the_folder_comes_from_the_environment_and_child_processes_get_it(
+    disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert App(disk.url).spool is None
+    monkeypatch.setenv("ASTYQUEUE_SPOOL", str(disk.spool))
+    with App(disk.url) as app:
+        app.task(name="welcome")(print).send()
+        assert app.core.environment == {"ASTYQUEUE_URL": disk.url, "ASTYQUEUE_SPOOL": str(disk.spool)}
+        assert app.open().stats.spooled == 1
+        with pytest.raises(BadInput, match="set its spool before the first send"):
+            app.spool = disk.spool
+    given = App(disk.url, spool=SpoolOptions.of(disk.spool, cap="4GiB"))
+    assert given.spool is not None
+    assert given.spool.cap == 4 << 30
+
+
+def test_a_queue_that_was_created_again_is_sent_to_by_a_spool_of_its_own(disk: Disk) -> None:
+    with App(disk.url, spool=disk.spool) as app, connect(disk.url) as other:
+        before = app.open()
+        other.queue("default").drop()
+        other.queue("default", priorities=3)
+        after = app.core.open_again("default")
+        assert after.settings.layout.priorities == 3
+        with pytest.raises(Closed):
+            before.send("lost")
+        after.send("kept", priority=2)
+    assert disk.delivered("default", 1) == ["kept"]
+
+
+def _played(scene: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    asyncio.run(asyncio.wait_for(scene(), timeout=60))
+
+
+def test_connections_of_tasks_send_into_a_spool(disk: Disk) -> None:
+    async def scene() -> None:
+        async with await aio.connect(disk.url, spool=disk.spool) as connection:
+            queue = await connection.queue("emails")
+            await queue.send_many(range(700))
+            connection.blocking.queue("emails").send(700)
+        assert disk.waiting("emails") == 0
+
+    _played(scene)
+    assert sorted(map(int, map(str, disk.delivered("emails", 701)))) == list(range(701))
+
+
+def test_an_app_for_tasks_sends_while_the_store_is_away(disk: Disk) -> None:
+    app = aio.App(disk.url, spool=disk.spool)
+
+    @app.task
+    def welcome(name: str) -> None: ...
+
+    async def scene() -> None:
+        async with app:
+            await welcome.send("first")
+
+    async def outage() -> None:
+        async with aio.App(disk.url, spool=disk.spool) as other:
+            await other.task(name="welcome")(print).send("second")
+            with pytest.raises(BadInput, match="needs an answer of the store"):
+                await other.task(name="once")(print).using(unique="reject", key="once").send()
+
+    _played(scene)
+    with disk.away():
+        _played(outage)
+    assert disk.waiting("default") == 1
+    with App(disk.url, spool=disk.spool) as restarted:
+        assert restarted.open().spool.drain("20s")
+    assert len(disk.delivered("default", 2)) == 2
