@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from astyqueue.queue.delivery.delivery import Delivery, Received
     from astyqueue.queue.hooks import Hook
     from astyqueue.queue.queue import MessageQueue
+    from astyqueue.spool import SpoolOptions
     from astyqueue.tasks import App, current_delivery
 
 __all__ = [
@@ -34,6 +35,7 @@ __all__ = [
     "Reject",
     "Retry",
     "Snooze",
+    "SpoolOptions",
     "Vetoed",
     "connect",
     "current_delivery",
@@ -57,6 +59,7 @@ _HOMES: Final = {
     "Reject": "errors",
     "Retry": "errors",
     "Snooze": "errors",
+    "SpoolOptions": "spool",
     "Vetoed": "errors",
     "connect": "queue.connection",
     "current_delivery": "tasks",

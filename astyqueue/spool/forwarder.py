@@ -23,8 +23,8 @@ from astyqueue.waiting import Wakeup
 #: Sends messages to the store, in order; on return all are there. The same messages may come again.
 Deliver = Callable[[Sequence[SpooledMessage]], object]
 
-#: Messages of one batch.
-LOT: Final = 500
+#: Messages of one batch: five full commits of 200 for a row, one look at the queue, one write of the cursor.
+LOT: Final = 1_000
 #: The pauses while the store is away, the first and the longest.
 _FIRST_PAUSE_US: Final = SECOND // 10
 _LONGEST_PAUSE_US: Final = 5 * SECOND

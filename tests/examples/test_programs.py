@@ -63,9 +63,16 @@ SAYS: Final = {
         "forwarded: True",
         "in the queue: ['order 1', 'order 2', 'order 3', 'order 4']",
     ],
+    "spool_tasks": [
+        "waiting on the disk: [1, 1]",
+        "shipped order 1",
+        "shipped order 2",
+        "billed order 1",
+        "billed order 2",
+    ],
 }
 #: Examples that choose the store themselves, or use none.
-_OWN_STORE: Final = {"hermetic", "journal_tail", "spool_outage"}
+_OWN_STORE: Final = {"hermetic", "journal_tail", "spool_outage", "spool_tasks"}
 _URL: Final = re.compile(r'"(?:sqlite|memory)://[^"]*"')
 
 

@@ -14,6 +14,7 @@ from astyqueue import Hook, Message, MessageQueue, Vetoed, aio
 from astyqueue.clock import SystemClock, instant
 from astyqueue.errors import BadInput, BadSetting, Closed, JournalFull, LayoutDiffers, StoreUnavailable
 from astyqueue.model.envelope import MessageId
+from astyqueue.protocol.steps import Request, Send
 from astyqueue.queue.builder import QueueBuilder
 from astyqueue.testing import TimeMachine
 from astyqueue.triggers import Every
@@ -322,3 +323,19 @@ def test_messages_are_delivered_once_after_days_in_which_their_rows_closed(
         clock.advance("1d")
         [last] = queue.receive(10)
         assert last.message_id == later
+
+
+def test_a_backlog_takes_three_requests_for_200_messages_of_a_row_and_one_for_a_thousand(
+    store: Gate, opened: Opening, plain: MessageQueue
+) -> None:
+    requests: list[Request] = []
+    store.answers = requests.append
+    queue = opened()
+    store.is_away = True
+    queue.send_many(range(2_000))
+    requests.clear()
+    store.is_away = False
+    assert queue.spool.drain("20s")
+    first = 1  # the header of the row
+    assert len([one for one in requests if not isinstance(one, Send)]) <= first + 3 * 10 + 3
+    assert bodies(plain, 2_000) == list(range(2_000))
