@@ -12,6 +12,7 @@ from astyqueue.cli.context import Session, json_option, on_store, verbose_option
 from astyqueue.cli.errors import ExitCode
 from astyqueue.cli.output import Output
 from astyqueue.errors import NotFound
+from astyqueue.stores.url import SPOOL_VARIABLE
 from astyqueue.text import counted, iso
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ _folders = click.argument(
     "folders",
     nargs=-1,
     required=True,
+    envvar=SPOOL_VARIABLE,
     metavar="FOLDER...",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
 )
@@ -31,6 +33,8 @@ _folders = click.argument(
 @click.group(short_help="Show and forward what waits in a spool.")
 def spool() -> None:
     """A spool: messages on the disk of this machine that wait for the store, as `.spool(folder)` of a queue keeps them.
+
+    That of an app or a connection is such a folder too; ASTYQUEUE_SPOOL may name it instead of FOLDER.
 
     The programs that send into a spool forward it themselves. These commands work while they run.
     """

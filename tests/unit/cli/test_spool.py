@@ -45,6 +45,13 @@ def test_drain_forwards_what_a_dead_process_left(shell: Shell, away: MessageQueu
 
 
 @pytest.mark.usefixtures("away")
+def test_the_folder_may_come_from_the_environment(shell: Shell, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ASTYQUEUE_SPOOL", str(folder / "spool"))
+    assert [found["messages"] for found in shell.json("spool", "status")] == [3]
+    assert "3 of living processes" in shell("spool", "drain").stdout
+
+
+@pytest.mark.usefixtures("away")
 def test_drain_leaves_the_journal_of_a_living_process(shell: Shell) -> None:
     assert shell("spool", "drain", "spool").stdout == "emails: forwarded 0 messages, left 0, 3 of living processes\n"
 
