@@ -32,6 +32,7 @@ VALUES: Final = {
     "--reload": True,
     "--log-level": "debug",
     "--log-format": "json",
+    "--spool": "other/spool",
     "--url": "sqlite:///other.db",
 }
 OPTIONS: Final = [one for one in worker.params if isinstance(one, click.Option) and one.name != "verbose"]
