@@ -131,5 +131,6 @@ def test_workers_and_senders_of_two_versions_share_a_queue(
     assert sorted(firings.values()) == SENDERS * [upgrade_process.FIRINGS]
     assert counts.total == counts.dead == SENDERS * messages // upgrade_process.KINDS
     # Those of handlers are indented, below the line that says what became of the message.
-    assert [line for line in processes.errors().splitlines() if line.startswith("Traceback")] == []
+    printed = processes.errors()
+    assert [line for line in printed.splitlines() if line.startswith("Traceback")] == [], printed
     assert "ERROR" not in processes.errors()

@@ -287,16 +287,18 @@ def test_tasks_send_into_a_spool(store: Gate, plain: MessageQueue, folder: Path)
 def test_a_drain_during_a_try_that_fails_waits_for_no_pause_after_it(
     place: Place, clock: TimeMachine, folder: Path
 ) -> None:
-    store = Gate(place.store(clock))
+    store, began = Gate(place.store(clock)), threading.Event()
     with MessageQueue.builder().store(store).name("emails").clock(clock).spool(folder, drain=0).build() as queue:
 
         def fail_once(_: bytes) -> Exception:
             store.refuses = lambda _: None
+            began.set()
             clock.when_waiting(1)
             return StoreUnavailable()
 
         store.refuses = fail_once
         queue.send("a")
+        assert began.wait(10)
         assert queue.spool.drain("20s")
 
 
