@@ -6,6 +6,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from astyqueue.model.envelope import MessageId
@@ -71,7 +72,7 @@ class HookNotifier:
         """The hooks are called in this order."""
         self.present = bool(hooks)
         self._hooks = hooks
-        self._queued: deque[Callable[[Hook], None]] = deque()
+        self._queued: deque[Callable[[], object]] = deque()
         self._busy = threading.Lock()
         self._calling_thread: int | None = None
 
@@ -82,13 +83,17 @@ class HookNotifier:
 
     def settled(self, delivery: BaseDelivery, outcome: str) -> None:
         """Queue a call of `after_settle`."""
-        if self._hooks:
-            self._queued.append(lambda hook: notified(hook.after_settle, delivery, outcome))
+        for hook in self._hooks:
+            self.later(partial(notified, hook.after_settle, delivery, outcome))
 
     def buried(self, message: MessageId, kind: str, reason: str) -> None:
         """Queue a call of `after_burial` for a message that no consumer had leased."""
-        if self._hooks:
-            self._queued.append(lambda hook: notified(hook.after_burial, message, kind, reason))
+        for hook in self._hooks:
+            self.later(partial(notified, hook.after_burial, message, kind, reason))
+
+    def later(self, call: Callable[[], object]) -> None:
+        """Queue this call, which does not raise."""
+        self._queued.append(call)
 
     @property
     def waiting(self) -> bool:
@@ -119,6 +124,4 @@ class HookNotifier:
 
     def _call_all(self) -> None:
         while self._queued:
-            call = self._queued.popleft()
-            for hook in self._hooks:
-                call(hook)
+            self._queued.popleft()()

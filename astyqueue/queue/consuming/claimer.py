@@ -21,6 +21,7 @@ from astyqueue.protocol.settling.outcomes import Outcome
 from astyqueue.protocol.steps import Client, Steps
 from astyqueue.queue.consuming.at_most_once import AtMostOnceBuffer
 from astyqueue.queue.consuming.firing import ScheduleFiring
+from astyqueue.queue.consuming.follow_up_sending import FollowUpSending
 from astyqueue.queue.consuming.held_leases import HeldLeases
 from astyqueue.queue.consuming.leader_follower import Leadership
 from astyqueue.queue.consuming.leader_rest import LeaderRest
@@ -89,11 +90,16 @@ class Claimer:
             row_locks=row_locks,
             doorbell=doorbell,
             recorder=recorder,
+            follow_ups=self.follow_up_sending(),
         )
         self._resting = LeaderRest(clock, scheduler, settings_sync, self._outcomes, self.leases, self.history)
         self._claimed_last = False
         self._flushing: list[SettleTicket] = []
         self._renewing: list[SettleTicket] = []
+
+    def follow_up_sending(self) -> FollowUpSending:
+        """Sends follow-ups of deliveries of this queue, for one thread or task at a time."""
+        return FollowUpSending(self._process, self.recorder, self.announce)
 
     def announce(self, rows: Sequence[tuple[str, int | None]]) -> Steps[None]:
         """Have consumers of this and of other processes scan rows to which a thread of this process sent messages.

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from astyqueue.errors import AlreadySettled, LeaseLost
+from astyqueue.errors import AstyqueueError
 from astyqueue.ids import Id
 from astyqueue.model.envelope import MessageId
 from astyqueue.model.event import Event, Kind
@@ -18,7 +18,8 @@ from astyqueue.observe.observers import Observers
 from astyqueue.protocol.settling.outcomes import ACK, Ack, Extend, Outcome, Reject, Release
 from astyqueue.protocol.settling.settle import SettleResult
 from astyqueue.queue.consuming.held_leases import HeldLeases
-from astyqueue.queue.delivery.base_delivery import BaseDelivery, Lease
+from astyqueue.queue.delivery.base_delivery import BaseDelivery, Lease, settled_already
+from astyqueue.queue.delivery.follow_ups import FollowUps
 from astyqueue.queue.history_writer import HistoryWriter
 from astyqueue.queue.hooks import HookNotifier
 from astyqueue.queue.metrics import QueueStats
@@ -97,8 +98,8 @@ class OutcomeRecorder:
         ]
         with self.deciding:
             for delivery, _ in outcomes:
-                if decided := delivery.settled or delivery.settling:
-                    raise _settled_already(delivery, decided)
+                if delivery.decided:
+                    raise settled_already(delivery)
             for delivery, word in settling:
                 delivery.settling = word
         try:
@@ -124,6 +125,8 @@ class OutcomeRecorder:
         """An outcome that is added now, with what is written beside it."""
         if isinstance(outcome, Ack | Reject) and not delivery.goes_alone:
             outcome = outcome._replace(along=delivery.along)
+            if isinstance(outcome, Ack) and delivery.follow_ups:
+                outcome = outcome._replace(follow_ups=delivery.follow_ups.fix())
         return PendingOutcome(delivery, outcome, tickets, self.history.of_outcome(delivery, outcome))
 
     def count(self, outcomes: Iterable[Outcome]) -> None:
@@ -217,8 +220,8 @@ class SettleBuffer:
 
     def _hand_in_ack(self, delivery: BaseDelivery) -> None:
         with self._lock:
-            if decided := delivery.settled or delivery.settling:
-                raise _settled_already(delivery, decided)
+            if delivery.settled or delivery.settling:
+                raise settled_already(delivery)
             delivery.settled = _WORDS[Ack]
         delivery.error = None
         self._incoming.append(PendingOutcome(delivery, ACK))
@@ -320,6 +323,25 @@ class SettleBuffer:
         )
         return next(demanded, None)
 
+    def unready(self, row: str) -> list[PendingOutcome]:
+        """The acks in a row before which follow-ups must be sent: they are committed when those are `ready`."""
+        with self._lock:
+            self._sort_in()
+            followed = [pending for lease, pending in self._pending.items() if lease.followed and lease.row == row]
+            return [one for pending in followed for one in pending.values() if not _is_ready(one)]
+
+    def refuse(self, delivery: BaseDelivery, error: AstyqueueError, now: int) -> None:
+        """Withdraw the ack of a delivery whose follow-ups cannot be sent; without a caller its lease is left to end."""
+        with self._lock:
+            waiting = self._pending.get(delivery.lease, {}) if delivery.lease else {}
+            tickets = waiting[delivery.id].tickets if delivery.id in waiting else ()
+            if not tickets:
+                waiting.pop(delivery.id, None)
+                delivery.settled, delivery.renew_until = None, now
+        for ticket in tickets:
+            self.withdraw(ticket)
+            ticket.fail(error)
+
     def of_row(self, row: str, now: int) -> tuple[list[tuple[Lease, dict[Id, Outcome]]], list[Event]]:
         """The outcomes that wait for a commit to a row, and their history events, which are written before it.
 
@@ -329,19 +351,27 @@ class SettleBuffer:
             self._sort_in()
             waiting = [(lease, pending) for lease, pending in self._pending.items() if lease.row == row]
             found = [(lease, self._outcomes(lease, pending, now)) for lease, pending in waiting]
-            events = [event for _, pending in waiting for one in pending.values() for event in one.events]
+            events = [
+                event
+                for lease, pending in waiting
+                for one in pending.values()
+                if not lease.followed or _is_ready(one)
+                for event in one.events
+            ]
         return [(lease, outcomes) for lease, outcomes in found if outcomes], events
 
     def _outcomes(self, lease: Lease, waiting: dict[Id, PendingOutcome], now: int) -> dict[Id, Outcome]:
         """The outcomes that wait for a lease; if it is to be renewed, all its other messages are extended alike."""
         extension = self._renewals.get(lease)
         if extension is None:
-            return {id_: pending.outcome for id_, pending in waiting.items()}
+            return {
+                id_: pending.outcome for id_, pending in waiting.items() if not lease.followed or _is_ready(pending)
+            }
         for id_, pending in waiting.items():
             if isinstance(pending.outcome, Extend) and pending.outcome.until < extension.until:
                 waiting[id_] = pending._replace(outcome=extension)
         outcomes: dict[Id, Outcome] = dict.fromkeys(lease.to_be_renewed(now), extension)
-        outcomes.update({id_: pending.outcome for id_, pending in waiting.items()})
+        outcomes.update({id_: one.outcome for id_, one in waiting.items() if not lease.followed or _is_ready(one)})
         if not outcomes:
             self._end_renewal(lease)
         return outcomes
@@ -352,14 +382,18 @@ class SettleBuffer:
         self._renew_now &= bool(self._renewals)
         return extension
 
-    def done(self, lease: Lease, outcomes: dict[Id, Outcome], settled: SettleResult) -> None:
-        """Apply a commit: update the lease, and wake the callers that wait for these outcomes."""
+    def done(self, lease: Lease, outcomes: dict[Id, Outcome], settled: SettleResult) -> list[FollowUps]:
+        """Apply a commit: update the lease, and wake the callers that wait for these outcomes.
+
+        Returns the follow-ups that were committed.
+        """
         with self._lock:
             extension = self._end_renewal(lease)
             deliveries = dict(lease.deliveries) if extension else {}
             committed = self._committed(lease, outcomes)
             lost = self._leases.settled(lease, outcomes, settled)
         gone = {delivery.id for delivery in lost}
+        followed = _followed(committed, gone) if lease.followed else []
         self._recorder.count([outcome for id_, outcome in outcomes.items() if id_ not in gone])
         if self._recorder.observers.on:
             self._recorder.observe(lease.row, committed, gone)
@@ -367,13 +401,14 @@ class SettleBuffer:
             for pending in committed:
                 if pending.tickets:
                     pending.over(lost=False)
-            return
+            return followed
         for pending in committed:
             deliveries.pop(pending.delivery.id, None)
             self._recorder.conclude(pending, lost=pending.delivery.id in gone)
         if extension:
             renewed = [one for one in deliveries.values() if outcomes.get(one.id) is extension]
             self._recorder.conclude_renewal(lease.row, renewed, gone, extension.until)
+        return followed
 
     def _committed(self, lease: Lease, outcomes: dict[Id, Outcome]) -> list[PendingOutcome]:
         """Remove committed outcomes; later ones of the lease are sorted again, as their deliveries may have moved."""
@@ -400,6 +435,21 @@ class SettleBuffer:
         return min(self._flush_at, self._leases.next_renewal)
 
 
+def _is_ready(pending: PendingOutcome) -> bool:
+    """Whether nothing must be written before an outcome."""
+    follow_ups = pending.delivery.follow_ups
+    return follow_ups is None or follow_ups.ready or not isinstance(pending.outcome, Ack)
+
+
+def _followed(committed: Iterable[PendingOutcome], gone: set[Id]) -> list[FollowUps]:
+    """The follow-ups of acks, except of those that were lost."""
+    return [
+        one.delivery.follow_ups
+        for one in committed
+        if one.delivery.follow_ups and isinstance(one.outcome, Ack) and one.delivery.id not in gone
+    ]
+
+
 def _take_back(waiting: dict[Id, PendingOutcome], pending: PendingOutcome, ticket: SettleTicket) -> None:
     """End this ticket's wait for an outcome, and withdraw the outcome if no other ticket waits for it."""
     others = tuple(other for other in pending.tickets if other is not ticket)
@@ -422,9 +472,3 @@ def _merged(earlier: PendingOutcome, later: PendingOutcome) -> PendingOutcome:
         case _:
             later.over(lost=False)
             return earlier
-
-
-def _settled_already(delivery: BaseDelivery, outcome: str) -> LeaseLost | AlreadySettled:
-    """The error for a second outcome of a delivery."""
-    receipt = str(delivery.receipt)
-    return LeaseLost([receipt]) if outcome == "lost" else AlreadySettled(receipt, outcome)
