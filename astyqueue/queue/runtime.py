@@ -111,7 +111,13 @@ class QueueRuntime:
         self.placement = Placement(self.ring, ways.place)
         self._ids = IdSource(clock)
         self.producer = self._new_producer()
-        self.follow_ups = FollowUpProducer(
+        self.follow_ups = self._new_follow_ups()
+        self.terms = RetryPolicy(self.process.now, lambda: self.settings.behaviour, random.random)
+        self.closed = False
+        self._in_children: dict[int, QueueRuntime] = {}
+
+    def _new_follow_ups(self) -> FollowUpProducer:
+        return FollowUpProducer(
             self.process,
             self._ids,
             settings_sync=self.settings_sync,
@@ -120,9 +126,6 @@ class QueueRuntime:
             claimer=self.claimer,
             connection=self.watch,
         )
-        self.terms = RetryPolicy(self.process.now, lambda: self.settings.behaviour, random.random)
-        self.closed = False
-        self._in_children: dict[int, QueueRuntime] = {}
 
     def _new_producer(self) -> Producer:
         parts = (self.process, self._ids)

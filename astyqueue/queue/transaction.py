@@ -20,7 +20,8 @@ from astyqueue.protocol.settling.outcomes import ACK
 from astyqueue.protocol.settling.settle import SettleRequest, settle
 from astyqueue.protocol.steps import Send, Steps, run
 from astyqueue.queue.consuming.claimer import Claimer
-from astyqueue.queue.consuming.settle_buffer import PendingOutcome
+from astyqueue.queue.consuming.follow_up_sending import FollowUpSending
+from astyqueue.queue.consuming.outcome_recorder import PendingOutcome
 from astyqueue.queue.delivery.base_delivery import BaseDelivery, Lease
 from astyqueue.queue.history_writer import HistoryWriter
 from astyqueue.queue.hooks import Hook, notified
@@ -119,7 +120,7 @@ class Transaction:
 
     def _send_before(self, acks: Sequence[PendingOutcome]) -> Steps[None]:
         """Send what comes before these acks; an error refuses them all."""
-        refused = yield from self._queue.core.claimer.follow_up_sending().send_before(acks)
+        refused = yield from self._follow_ups().send_before(acks)
         for one in acks:
             if one.delivery.follow_ups:  # a rollback takes them back, and the delivery may be acked later
                 one.delivery.follow_ups.ready = False
@@ -129,11 +130,15 @@ class Transaction:
     def _report(self, acks: Sequence[PendingOutcome]) -> None:
         """Have consumers look for the follow-ups of acks that were committed."""
         follow_ups = [one.delivery.follow_ups for one in acks if one.delivery.follow_ups]
-        sending = self._queue.core.claimer.follow_up_sending()
+        sending = self._follow_ups()
         sending.committed(follow_ups)
         self._queue.run(sending.report())
         for one in (one for each in follow_ups for one in each.before):
             self._queue.run(one.queue.announce([one]))
+
+    def _follow_ups(self) -> FollowUpSending:
+        core = self._queue.core
+        return FollowUpSending(core.process, core.claimer.recorder, core.claimer.announce)
 
     def _settle(self, lease: Lease, pending: Sequence[PendingOutcome]) -> Steps[None]:
         core = self._queue.core

@@ -147,7 +147,7 @@ class SettlePlan:
 
     @property
     def decided(self) -> list[Id]:
-        """The messages of the timer that have an outcome in this plan, or that nobody wanted to settle."""
+        """The messages of the timer that have an outcome in this plan, or that no process wanted to settle."""
         kept = {entry.id for entry in self.left.entries} if self.left else frozenset[Id]()
         return [entry.id for entry in self.timer.entries if entry.id not in kept]
 
@@ -170,8 +170,8 @@ class SettlePlan:
 def plan_settle(process: Client, timer: Timer, wanted: Outcomes, *, marking: bool = False) -> SettlePlan:
     """Plan these outcomes for one timer; ids that it does not list are ignored.
 
-    Acks whose follow-ups do not fit into one commit are left for the next. With `marking`, messages due before the timer
-    get a mark in it instead of a timer of their own.
+    Acks whose follow-ups do not fit into one commit are left for the next. With `marking`, messages due before the
+    timer get a mark in it instead of a timer of their own.
     """
     worked = SettlePlan(timer, None)
     others = [entry for entry in timer.entries if wanted.get(entry.id) is not ACK]

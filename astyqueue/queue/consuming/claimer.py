@@ -25,8 +25,9 @@ from astyqueue.queue.consuming.follow_up_sending import FollowUpSending
 from astyqueue.queue.consuming.held_leases import HeldLeases
 from astyqueue.queue.consuming.leader_follower import Leadership
 from astyqueue.queue.consuming.leader_rest import LeaderRest
+from astyqueue.queue.consuming.outcome_recorder import OutcomeRecorder, SettleTicket
 from astyqueue.queue.consuming.row_worker import RowWorker, returned
-from astyqueue.queue.consuming.settle_buffer import OutcomeRecorder, SettleBuffer, SettleTicket
+from astyqueue.queue.consuming.settle_buffer import SettleBuffer
 from astyqueue.queue.consuming.waiters import Shares, Waiters
 from astyqueue.queue.delivery.base_delivery import BaseDelivery, Waiter
 from astyqueue.queue.history_writer import HistoryWriter
@@ -90,16 +91,12 @@ class Claimer:
             row_locks=row_locks,
             doorbell=doorbell,
             recorder=recorder,
-            follow_ups=self.follow_up_sending(),
+            follow_ups=FollowUpSending(process, recorder, self.announce),
         )
         self._resting = LeaderRest(clock, scheduler, settings_sync, self._outcomes, self.leases, self.history)
         self._claimed_last = False
         self._flushing: list[SettleTicket] = []
         self._renewing: list[SettleTicket] = []
-
-    def follow_up_sending(self) -> FollowUpSending:
-        """Sends follow-ups of deliveries of this queue, for one thread or task at a time."""
-        return FollowUpSending(self._process, self.recorder, self.announce)
 
     def announce(self, rows: Sequence[tuple[str, int | None]]) -> Steps[None]:
         """Have consumers of this and of other processes scan rows to which a thread of this process sent messages.

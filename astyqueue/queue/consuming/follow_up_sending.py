@@ -1,4 +1,4 @@
-"""Sends the follow-ups of deliveries: what must be in the store before an ack, and what the commit of the ack leaves."""
+"""Sends the follow-ups of deliveries: what is in the store before an ack, and what its commit leaves to do."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from astyqueue.protocol.layout.columns import message_name
 from astyqueue.protocol.sending.insert import LATE, register_late
 from astyqueue.protocol.sending.key_hints import write_key_hints
 from astyqueue.protocol.steps import Client, Steps
-from astyqueue.queue.consuming.settle_buffer import OutcomeRecorder, PendingOutcome
+from astyqueue.queue.consuming.outcome_recorder import OutcomeRecorder, PendingOutcome
 from astyqueue.queue.delivery.base_delivery import BaseDelivery
 from astyqueue.queue.delivery.follow_ups import FollowUp, FollowUpQueue, FollowUps, FollowUpSends
 
@@ -76,7 +76,7 @@ class FollowUpSending:
         self._committed += [one for each in follow_ups for one in each.together]
 
     def report(self) -> Steps[None]:
-        """Tell counters, hooks, history and consumers of those that were committed with their acks."""
+        """Count those that were committed with their acks, write their history, and have hooks and consumers called."""
         if not self._committed:
             return
         committed, self._committed = self._committed, []

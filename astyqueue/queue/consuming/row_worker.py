@@ -25,7 +25,8 @@ from astyqueue.queue.consuming.at_most_once import AtMostOnceBuffer
 from astyqueue.queue.consuming.firing import ScheduleFiring
 from astyqueue.queue.consuming.follow_up_sending import FollowUpSending, log_refused
 from astyqueue.queue.consuming.held_leases import HeldLeases
-from astyqueue.queue.consuming.settle_buffer import OutcomeRecorder, SettleBuffer
+from astyqueue.queue.consuming.outcome_recorder import OutcomeRecorder
+from astyqueue.queue.consuming.settle_buffer import SettleBuffer
 from astyqueue.queue.consuming.waiters import Shares, Waiters
 from astyqueue.queue.delivery.base_delivery import BaseDelivery, Lease
 from astyqueue.queue.row_sharing.paced_doorbell import PacedDoorbell
@@ -104,7 +105,8 @@ class RowWorker:
             refused = yield from self.follow_ups.send_before(acks)
         except Exception as error:
             leases = {one.delivery.lease for one in acks}
-            if not any([lease is not None and self.outcomes.fail(lease, error) for lease in leases]):
+            heard = [lease is not None and self.outcomes.fail(lease, error) for lease in leases]
+            if not any(heard):
                 raise
             return False
         for delivery, reason in refused.items():

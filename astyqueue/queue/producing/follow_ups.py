@@ -58,7 +58,8 @@ class FollowUpProducer:
             hook.before_send(message)
         if self._placement.fits(origin.row, prepared, prepared.due or now):
             return FollowUp(self, message, prepared)
-        id_ = numbered_id(f"{origin}/{self._ring.queue}/{message!r}", number, prepared.due or origin.moment)
+        moment = (prepared.due or origin.moment) + number  # in the order of the calls
+        id_ = numbered_id(f"{origin}/{self._ring.queue}/{message!r}", number, moment)
         row = self._placement.row_of_numbered(prepared, prepared.due or now, int.from_bytes(id_[8:]))
         return FollowUp(self, message, prepared, MessageId(row, prepared.priority, id_))
 
