@@ -92,7 +92,10 @@ class Delivery(BaseDelivery):
         of `send`, `delay` counts from this call, and there are no unique keys.
         """
         options = Message(None, key, delay, at, priority, headers, expires, lease, max_attempts)
-        self.add_follow_up(as_message(body, options), self._queue, self._queue if queue is None else queue.follow_ups)
+        self._add_follow_up(as_message(body, options), queue)
+
+    def _add_follow_up(self, message: Message, queue: Destination | None) -> None:
+        self.add_follow_up(message, self._queue, self._queue if queue is None else queue.follow_ups)
 
     async def _settle(self, outcome: Outcome) -> None:
         raise_lost(await self._settler([(self, outcome)]))

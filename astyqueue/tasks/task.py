@@ -84,6 +84,13 @@ class Task(Generic[P, R_co]):
         """
         return self.using().send(*args, **kwargs)
 
+    def then(self, *args: P.args, **kwargs: P.kwargs) -> None:
+        """Send a call with these arguments when the running task is acked, and only then: see `Delivery.then`.
+
+        NotFound where no task runs for a message.
+        """
+        self.using().then(*args, **kwargs)
+
     def call(self, *args: P.args, **kwargs: P.kwargs) -> Call[P]:
         """Make a call with these arguments for `send_many`, checked as by `send`."""
         call: Call[P] = Call(self.name, args, kwargs)
@@ -174,6 +181,12 @@ class Sending(Generic[P]):
     def send(self, *args: P.args, **kwargs: P.kwargs) -> Sent:
         """Send a call with these options; see `Task.send`."""
         return self._opened().send(self.message(*args, **kwargs))
+
+    def then(self, *args: P.args, **kwargs: P.kwargs) -> None:
+        """Send a call with these options when the running task is acked; see `Task.then`."""
+        delivery = current_delivery()
+        queue = None if delivery.message_id.queue == self._task.options.queue else self._opened()
+        delivery.then(self.message(*args, **kwargs), queue=queue)
 
     def message(self, *args: P.args, **kwargs: P.kwargs) -> Message:
         """The message that `send` would send; nothing is sent."""

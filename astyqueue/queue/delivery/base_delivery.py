@@ -178,7 +178,12 @@ class BaseDelivery:
             raise settled_already(self)
         follow_ups = self.follow_ups or FollowUps(self.message_id)
         follow_ups.add(message, to)
-        self.follow_ups, self.goes_alone, self.lease.followed = follow_ups, False, True
+        self.take_over(follow_ups)
+
+    def take_over(self, follow_ups: FollowUps | None) -> None:
+        """Send these when it is acked: its own, or those of an earlier delivery of the message to this process."""
+        if follow_ups is not None and self.lease is not None:
+            self.follow_ups, self.goes_alone, self.lease.followed = follow_ups, False, True
 
     @property
     def due_us(self) -> int:

@@ -12,7 +12,7 @@ from astyqueue.protocol.layout.rows import Ring
 from astyqueue.protocol.sending.idempotent import numbered_id
 from astyqueue.protocol.steps import Client, Steps
 from astyqueue.queue.consuming.claimer import Claimer
-from astyqueue.queue.delivery.follow_ups import FollowUp
+from astyqueue.queue.delivery.follow_ups import MOST, FollowUp
 from astyqueue.queue.hooks import Hook, notified
 from astyqueue.queue.producing.placement import Placement
 from astyqueue.queue.producing.repeatable import IdentifiedMessage, RepeatableSender
@@ -58,7 +58,7 @@ class FollowUpProducer:
             hook.before_send(message)
         if self._placement.fits(origin.row, prepared, prepared.due or now):
             return FollowUp(self, message, prepared)
-        moment = (prepared.due or origin.moment) + number  # in the order of the calls
+        moment = (prepared.due or origin.moment) - MOST + number  # in the order of the calls, and due already
         id_ = numbered_id(f"{origin}/{self._ring.queue}/{message!r}", number, moment)
         row = self._placement.row_of_numbered(prepared, prepared.due or now, int.from_bytes(id_[8:]))
         return FollowUp(self, message, prepared, MessageId(row, prepared.priority, id_))

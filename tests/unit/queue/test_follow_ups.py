@@ -28,11 +28,10 @@ SEVERAL_ROWS = {"time_shards": 1, "concurrency_shards": 4}
 class Shop:
     """Orders, each followed by a bill in the same queue and by a mail in another."""
 
-    def __init__(self, store: Store, clock: TimeMachine, *, mails: bool = True, **layout: object) -> None:
+    def __init__(self, store: Store, clock: TimeMachine, layout: dict[str, int] = ONE_ROW) -> None:
         self.connection = Connection(store, clock)
-        self.orders = self.connection.queue("orders", lease="30s", **(layout or ONE_ROW))
+        self.orders = self.connection.queue("orders", lease="30s", **layout)
         self.mail = self.connection.queue("mail", lease="30s", **ONE_ROW)
-        self.mails = mails
 
     def begin(self) -> Delivery:
         """An order in hand, with its follow-ups."""
@@ -41,16 +40,16 @@ class Shop:
 
     def followed(self, delivery: Delivery) -> Delivery:
         delivery.then("a bill", key="bill")
-        if self.mails:
-            delivery.then("a mail", queue=self.mail)
+        delivery.then("a mail", queue=self.mail)
         return delivery
 
     def state(self) -> tuple[list[object], list[object]]:
         return bodies(self.orders), bodies(self.mail)
 
 
-BEFORE = (["an order"], [])
-AFTER = (["a bill"], ["a mail"])
+State = tuple[list[object], list[object]]
+BEFORE: State = (["an order"], [])
+AFTER: State = (["a bill"], ["a mail"])
 
 
 def bodies(queue: MessageQueue) -> list[object]:
@@ -142,7 +141,7 @@ class Killing(Faulty):
 def ended(shop: Shop, store: Store, clock: TimeMachine, passes: int, *, applied: bool) -> bool:
     """Whether an ack ended before the process was killed; then another process does what is left to do."""
     dying = Killing(store, 10**9, applied=applied)
-    doomed = Shop(dying, clock, mails=shop.mails)
+    doomed = Shop(dying, clock)
     delivery = doomed.begin()
     dying.passes = passes
     try:
@@ -302,7 +301,7 @@ def _is_notice(request: Request) -> bool:
 def test_with_several_rows_a_follow_up_without_a_key_stays_in_the_row_of_its_delivery(
     store: Store, clock: TimeMachine
 ) -> None:
-    shop = Shop(store, clock, **SEVERAL_ROWS)
+    shop = Shop(store, clock, SEVERAL_ROWS)
     shop.orders.send_many([f"order {number}" for number in range(8)])
     got: list[str] = []
     for _ in range(8):
@@ -520,7 +519,7 @@ def test_another_process_that_waits_gets_a_follow_up(store: Store, clock: TimeMa
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(lambda: [one.body for one in shop.mail.receive(wait="20s")])
         delivery.ack()
-        assert waiting.result(20) == ["a mail"]
+        assert waiting.result(10) == ["a mail"]
 
 
 @pytest.fixture
