@@ -18,7 +18,6 @@ from astyqueue.stores.memory import MemoryStore
 from astyqueue.testing import TimeMachine
 from astyqueue.units import SECOND
 from tests.unit.dispatch import in_children
-from tests.unit.dispatch.conftest import Stages
 from tests.unit.dispatch.stage import Stage
 
 
@@ -81,8 +80,7 @@ def test_each_message_of_a_batch_has_its_own(stage: Stage) -> None:
     assert sorted(map(str, bodies(stage.queue))) == ["after one", "after three", "after two"]
 
 
-def test_a_handler_in_a_process_sends_to_its_own_queue(stages: Stages, clock: TimeMachine) -> None:
-    stage = stages(clock)
+def test_a_handler_in_a_process_sends_to_its_own_queue(stage: Stage) -> None:
     stage.queue.send("first")
     dispatcher = Dispatcher.builder().queue(stage.queue).handler(in_children.following, kind="process").processes(1)
     stage.begin(dispatcher.build())
