@@ -96,7 +96,7 @@ class OutcomeRecorder:
         ]
         with self.deciding:
             for delivery, _ in outcomes:
-                if delivery.decided:
+                if delivery.settled or delivery.settling:
                     raise settled_already(delivery)
             for delivery, word in settling:
                 delivery.settling = word

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 
 import pytest
@@ -25,15 +24,13 @@ def bodies(queue: MessageQueue) -> list[object]:
     return [found.body for found in queue.peek(100, "all")]
 
 
-def threaded(delivery: Delivery) -> None:
+def threaded(delivery: Delivery | aio.Delivery) -> None:
     if delivery.body == "first":
         delivery.then("second", delay="1h")
 
 
 async def awaited(delivery: aio.Delivery) -> None:
-    await asyncio.sleep(0)
-    if delivery.body == "first":
-        delivery.then("second", delay="1h")
+    threaded(delivery)
 
 
 @pytest.mark.every_store

@@ -430,27 +430,3 @@ def test_a_pattern_stands_for_the_queues_of_the_store_that_match_and_every_task_
 def test_a_weight_of_nothing_is_refused(app: App) -> None:
     with pytest.raises(BadInput, match="weight is 0"):
         app.worker({"emails": 0, "default": 1})
-
-
-@pytest.mark.every_store
-def test_a_task_sends_calls_that_go_with_its_ack(app: App, seen: Seen) -> None:
-    @app.task
-    def order(number: int) -> None:
-        bill.then(number)
-        mail.using(key=f"order {number}").then(number)
-
-    @app.task
-    def bill(number: int) -> None:
-        seen.note(("bill", number))
-
-    @app.task(queue="mail")
-    async def mail(number: int) -> None:
-        seen.note((aio.current_delivery().key, number))
-        bill.then(number + 1)
-
-    order.send(7)
-    with app.worker(["default", "mail"]):
-        assert sorted(map(str, seen.first(3))) == ["('bill', 7)", "('bill', 8)", "('order 7', 7)"]
-    assert app.open().counts().total == 0
-    with pytest.raises(NotFound):
-        bill.then(1)
