@@ -223,3 +223,7 @@ class _AfterCommitHook(Hook):
     def after_send(self, message: Message, sent: MessageId) -> None:
         """Call the hook after the commit."""
         self._after_commit.append(partial(notified, self._hook.after_send, message, sent))
+
+    def after_delete(self, message: MessageId, why: str) -> None:
+        """Call the hook after the commit."""
+        self._after_commit.append(partial(notified, self._hook.after_delete, message, why))

@@ -22,7 +22,7 @@ from astyqueue.protocol.sending.key_hints import write_key_hints
 from astyqueue.protocol.sending.unique import KeyHolder
 from astyqueue.protocol.steps import Client, Steps, batches_within
 from astyqueue.queue.history_writer import HistoryWriter
-from astyqueue.queue.hooks import Hook, notified
+from astyqueue.queue.hooks import Hook, call_after_delete, notified
 from astyqueue.queue.producing.placement import Placement
 from astyqueue.queue.producing.unique import commits_of, send_part, sent_or_kept
 from astyqueue.queue.settings_sync import SettingsSync
@@ -288,7 +288,8 @@ class Producer:
         return self._history.beside(self._history.events.of_sending(id_, one) for id_, one in sent)
 
     def _record_unique(self, holders: Mapping[int, KeyHolder], composed: Mapping[int, PreparedMessage]) -> Steps[None]:
-        """Write history events for messages sent with unique keys, and for those that they replaced."""
+        """Write history events for messages sent with unique keys, and for those that they replaced; call hooks."""
+        call_after_delete(self._hooks, [holder.replaced for holder in holders.values() if holder.replaced], "replaced")
         if self._history.wants(Kind.SENT):
             events, sent = self._history.events, {place: holder for place, holder in holders.items() if holder.sent}
             gone = [(holder.replaced, composed[place].key) for place, holder in sent.items() if holder.replaced]
