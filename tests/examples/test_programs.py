@@ -41,6 +41,12 @@ SAYS: Final = {
     ],
     "hermetic": ["failed to ship a book", "nothing to ship", "shipped a book at attempt 2"] * 2,
     "awaited": ["sent 5", "sent 5", "sent 5", "sent 5", "20 squares, 2470 together, 0 left"],
+    "follow_ups": [
+        "charged for a novel at attempt 2",
+        "left: 0",
+        "mailed: thank you for a novel",
+        "shipped a novel",
+    ],
     "outbox": [
         "packed a novel",
         "a novel was packed before",
