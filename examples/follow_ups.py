@@ -10,7 +10,7 @@ from astyqueue import Delivery, Dispatcher, connect
 
 def main() -> None:
     """Take an order, charge for it at the second attempt, and see the parcel and the mail off."""
-    done = threading.Barrier(3)
+    done, seen = threading.Barrier(3), list[str]()
     with connect(os.environ.get("ASTYQUEUE_URL", "memory://")) as connection:
         orders, mail = connection.queue("orders", backoff="100ms"), connection.queue("mail")
 
@@ -21,13 +21,13 @@ def main() -> None:
                     delivery.then(f"thank you for {title}", queue=mail)
                     if delivery.attempt == 1:
                         raise ConnectionError("the bank does not answer: nothing was sent")
-                    print(f"charged for {title} at attempt {delivery.attempt}")
+                    seen.append(f"charged for {title} at attempt {delivery.attempt}")
                 case {"ship": title}:
-                    print(f"shipped {title}")
+                    seen.append(f"shipped {title}")
                     done.wait(30)
 
         def post(delivery: Delivery) -> None:
-            print(f"mailed: {delivery.body}")
+            seen.append(f"mailed: {delivery.body}")
             done.wait(30)
 
         orders.send({"charge": "a novel"})
@@ -36,6 +36,7 @@ def main() -> None:
             Dispatcher.builder().queue(mail).handler(post).build(),
         ):
             done.wait(30)
+        print(*sorted(seen), sep="\n")
         print(f"left: {orders.counts().total + mail.counts().total}")
 
 

@@ -43,9 +43,9 @@ SAYS: Final = {
     "awaited": ["sent 5", "sent 5", "sent 5", "sent 5", "20 squares, 2470 together, 0 left"],
     "follow_ups": [
         "charged for a novel at attempt 2",
-        "left: 0",
         "mailed: thank you for a novel",
         "shipped a novel",
+        "left: 0",
     ],
     "outbox": [
         "packed a novel",
