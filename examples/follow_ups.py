@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import threading
 
-from astyqueue import Delivery, Dispatcher, connect
+from astyqueue import Delivery, Dispatcher, Retry, connect
 
 
 def main() -> None:
     """Take an order, charge for it at the second attempt, and see the parcel and the mail off."""
     done, seen = threading.Barrier(3), list[str]()
     with connect(os.environ.get("ASTYQUEUE_URL", "memory://")) as connection:
-        orders, mail = connection.queue("orders", backoff="100ms"), connection.queue("mail")
+        orders, mail = connection.queue("orders"), connection.queue("mail")
 
         def step(delivery: Delivery) -> None:
             match delivery.body:
@@ -20,7 +20,7 @@ def main() -> None:
                     delivery.then({"ship": title})
                     delivery.then(f"thank you for {title}", queue=mail)
                     if delivery.attempt == 1:
-                        raise ConnectionError("the bank does not answer: nothing was sent")
+                        raise Retry("50ms")  # the bank does not answer: nothing is sent
                     seen.append(f"charged for {title} at attempt {delivery.attempt}")
                 case {"ship": title}:
                     seen.append(f"shipped {title}")
