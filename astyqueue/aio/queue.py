@@ -16,7 +16,7 @@ from astyqueue.aio.queue_admin import QueueAdmin
 from astyqueue.aio.spool import Spool
 from astyqueue.clock import Clock
 from astyqueue.durations import Duration, as_microseconds
-from astyqueue.model.message import Message
+from astyqueue.model.message import Message, as_message
 from astyqueue.model.validation import check_count
 from astyqueue.protocol.settling.outcomes import ACK, Outcome
 from astyqueue.protocol.steps import arun
@@ -26,7 +26,7 @@ from astyqueue.queue.delivery.base_delivery import BaseDelivery, DeliveryFactory
 from astyqueue.queue.delivery.retry_policy import RetryPolicy
 from astyqueue.queue.delivery_loop import renew_until_stopped
 from astyqueue.queue.metrics import QueueStats
-from astyqueue.queue.producing.producer import SendReport, Sent, as_message, send_as_they_come
+from astyqueue.queue.producing.producer import SendReport, Sent, send_as_they_come
 from astyqueue.queue.queue import MessageQueue as Blocking
 from astyqueue.queue.runtime import QueueRuntime, ReceiveRequest
 from astyqueue.store import Store
@@ -168,7 +168,7 @@ class MessageQueue(QueueAdmin):
     @property
     def delivery(self) -> DeliveryFactory:
         """Makes the deliveries that a waiter of this queue gets."""
-        return Delivery.settled_by(self._settle, self.terms)
+        return Delivery.settled_by(self._settle, self.terms, self.follow_ups)
 
     @property
     def _later(self) -> Later:

@@ -22,6 +22,7 @@ from astyqueue.protocol.history import HistoryCursor
 from astyqueue.protocol.steps import Steps, arun
 from astyqueue.queue.admin import dead_letters, deletion, inspection, receipts, schedules
 from astyqueue.queue.admin.dead_letters import RedriveOptions, Where
+from astyqueue.queue.delivery.follow_ups import FollowUpQueue
 from astyqueue.queue.producing.replay import ReplayOptions, ReplayReport
 from astyqueue.queue.runtime import QueueRuntime
 from astyqueue.store import AsyncStore, TransactionalStore
@@ -43,6 +44,11 @@ class QueueAdmin:
         """The parts that run the queue in this process; for code built on a queue, such as a dispatcher."""
         self._core = self._core.here()
         return self._core
+
+    @property
+    def follow_ups(self) -> FollowUpQueue:
+        """The queue as `Delivery.then` sends to it."""
+        return self.core.follow_ups
 
     @property
     def name(self) -> str:

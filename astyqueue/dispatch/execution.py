@@ -266,6 +266,8 @@ class HandlerExecutions:
             if not delivery.decided:
                 self.hand_in(delivery, self._queue.terms.release(delivery, None))
             return
+        if delivery is not execution.delivery:
+            delivery.take_over(execution.delivery.follow_ups)
         delivery.error = error
         outcome = ACK if error is None else self._judge.judge(delivery, error, handler.max_attempts)
         self.hand_in(delivery, outcome)

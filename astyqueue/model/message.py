@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Final, NamedTuple
@@ -55,6 +55,29 @@ class Message:
     lease: Duration | None = None
     max_attempts: int | None = None
     unique: str | None = None
+
+
+_NO_OPTIONS: Final = Message(None)
+#: The options of a `Message` besides its body, and their defaults.
+_OPTIONS: Final = {option.name: option.default for option in fields(Message) if option.name != "body"}
+
+
+def as_message(item: object, options: Message) -> Message:
+    """The message to send: a `Message` as it is, anything else as a body with these options. BadInput for both."""
+    return own_options(item, options) if isinstance(item, Message) else replace(options, body=item)
+
+
+def own_options(message: Message, options: Message) -> Message:
+    """A message, which has its own options; BadInput if any of these `options` is given beside it."""
+    if options != _NO_OPTIONS and (
+        given := [name for name, usual in _OPTIONS.items() if getattr(options, name) != usual]
+    ):
+        problem = (
+            f"a Message has its own options, so {', '.join(f'{name}=' for name in given)} beside it would be lost: "
+            f"set {'it' if len(given) == 1 else 'them'} in the Message, or send its body"
+        )
+        raise BadInput(problem)
+    return message
 
 
 class PreparedMessage(NamedTuple):

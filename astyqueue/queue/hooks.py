@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
+from itertools import product
 from typing import Final
 
 from astyqueue.model.envelope import MessageId
@@ -18,10 +20,14 @@ _log: Final = logging.getLogger("astyqueue.queue")
 class Hook:
     """Override what you need. To refuse, raise `Vetoed` in a `before_` method: then nothing changes.
 
-    Hooks run in the thread that sends or settles, except `after_settle` and `after_burial`: one commit serves many
-    callers, so they run in any thread that uses the queue, one call at a time, and perhaps after the settling call has
-    returned. Hooks may use the queue themselves. They should be quick: if no other thread uses the queue, leases are
-    not renewed meanwhile. An error of an `after_` hook is logged and changes nothing, because the event has already
+    Each end of a message calls one method, in the process that brought it about: `after_settle` for an ack, a rejection
+    and a delivery at most once; `after_burial` where a claim made a dead letter; `after_delete` for the rest.
+    docs/how-to/observe.md has the table.
+
+    Hooks run in the thread that sends, settles or deletes, except `after_settle` and `after_burial`: one commit serves
+    many callers, so they run in any thread that uses the queue, one call at a time, and perhaps after the settling call
+    has returned. Hooks may use the queue themselves. They should be quick: if no other thread uses the queue, leases
+    are not renewed meanwhile. An error of an `after_` hook is logged and changes nothing, because the event has already
     happened.
     """
 
@@ -34,6 +40,7 @@ class Hook:
     def before_settle(self, delivery: BaseDelivery, outcome: str) -> None:
         """Called when a delivery is about to be "acked", "released", "rejected", or "extended" by its consumer.
 
+        Also when a process does that by its receipt; then the delivery has values, but no methods that settle it.
         Not called for a delivery that is given back because it reached no consumer in time, nor for one at most once,
         which is settled before a consumer gets it.
         """
@@ -47,9 +54,16 @@ class Hook:
     def after_burial(self, message: MessageId, kind: str, reason: str) -> None:
         """Called when a claim of this process made a dead letter of a message that no consumer had leased.
 
-        Its kind is "expired", "attempts" (each of its leases ran out) or "undecodable". No hook is called for messages
-        that `delete`, `clear`, `drop` and `purge` remove: their caller knows, and a delivery that was leased then is
-        "lost" when its consumer settles it.
+        Its kind is "expired", "attempts" (each of its leases ran out) or "undecodable".
+        """
+
+    def after_delete(self, message: MessageId, why: str) -> None:
+        """Called when a message was removed and no delivery of it decided that; a dead letter too.
+
+        `why` is "deleted" (`delete`, `stop`), "cleared", "dropped" (with its queue), "purged", or "replaced" (by a send
+        with its unique key). Of messages at most once also "expired" or "closed": they had left the store, and no
+        consumer took them in time, or before this process closed the queue. A delivery that was leased when its message
+        was removed is "lost" when its consumer settles it.
         """
 
 
@@ -59,6 +73,12 @@ def notified(after: Callable[..., None], *what: object) -> None:
         after(*what)
     except Exception:  # noqa: BLE001 - a user's code may raise anything
         _log.exception("hook %r raised; the event it was called for stays done", after)
+
+
+def call_after_delete(hooks: Iterable[Hook], messages: Iterable[MessageId], why: str) -> None:
+    """Call `after_delete` of each hook for each of these messages, which were removed."""
+    for message, hook in product(messages, tuple(hooks)):
+        notified(hook.after_delete, message, why)
 
 
 class HookNotifier:
@@ -71,7 +91,7 @@ class HookNotifier:
         """The hooks are called in this order."""
         self.present = bool(hooks)
         self._hooks = hooks
-        self._queued: deque[Callable[[Hook], None]] = deque()
+        self._queued: deque[Callable[[], object]] = deque()
         self._busy = threading.Lock()
         self._calling_thread: int | None = None
 
@@ -82,13 +102,22 @@ class HookNotifier:
 
     def settled(self, delivery: BaseDelivery, outcome: str) -> None:
         """Queue a call of `after_settle`."""
-        if self._hooks:
-            self._queued.append(lambda hook: notified(hook.after_settle, delivery, outcome))
+        for hook in self._hooks:
+            self.later(partial(notified, hook.after_settle, delivery, outcome))
 
     def buried(self, message: MessageId, kind: str, reason: str) -> None:
         """Queue a call of `after_burial` for a message that no consumer had leased."""
-        if self._hooks:
-            self._queued.append(lambda hook: notified(hook.after_burial, message, kind, reason))
+        for hook in self._hooks:
+            self.later(partial(notified, hook.after_burial, message, kind, reason))
+
+    def deleted(self, message: MessageId, why: str) -> None:
+        """Queue a call of `after_delete`."""
+        for hook in self._hooks:
+            self.later(partial(notified, hook.after_delete, message, why))
+
+    def later(self, call: Callable[[], object]) -> None:
+        """Queue this call, which does not raise."""
+        self._queued.append(call)
 
     @property
     def waiting(self) -> bool:
@@ -119,6 +148,4 @@ class HookNotifier:
 
     def _call_all(self) -> None:
         while self._queued:
-            call = self._queued.popleft()
-            for hook in self._hooks:
-                call(hook)
+            self._queued.popleft()()

@@ -11,7 +11,7 @@ from typing import Self, cast
 
 from astyqueue.clock import Clock
 from astyqueue.durations import Duration, as_microseconds
-from astyqueue.model.message import Message
+from astyqueue.model.message import Message, as_message
 from astyqueue.model.validation import check_count
 from astyqueue.protocol.settling.outcomes import ACK, Outcome
 from astyqueue.protocol.steps import run
@@ -22,7 +22,7 @@ from astyqueue.queue.delivery.delivery import Delivery, Received
 from astyqueue.queue.delivery.retry_policy import RetryPolicy
 from astyqueue.queue.delivery_loop import Later, RenewalThread, delivery_loop, renew_until_stopped
 from astyqueue.queue.metrics import QueueStats
-from astyqueue.queue.producing.producer import SendReport, Sent, as_message
+from astyqueue.queue.producing.producer import SendReport, Sent
 from astyqueue.queue.queue_admin import QueueAdmin
 from astyqueue.queue.runtime import QueueRuntime, ReceiveRequest
 from astyqueue.queue.transaction import Transaction, open_transaction
@@ -166,7 +166,7 @@ class MessageQueue(QueueAdmin):
     @property
     def delivery(self) -> DeliveryFactory:
         """Makes the deliveries that a waiter of this queue gets."""
-        return Delivery.settled_by(self._settle, self.terms)
+        return Delivery.settled_by(self._settle, self.terms, self.follow_ups)
 
     @property
     def _later(self) -> Later:

@@ -26,6 +26,7 @@ from astyqueue.queue.delivery.base_delivery import BaseDelivery, DeliveryFactory
 from astyqueue.queue.delivery.retry_policy import RetryPolicy
 from astyqueue.queue.hooks import Hook
 from astyqueue.queue.options import DEFAULT_OPTIONS, ClientOptions, behaviour_of, check_names
+from astyqueue.queue.producing.follow_ups import FollowUpProducer
 from astyqueue.queue.producing.placement import Placement
 from astyqueue.queue.producing.producer import Producer, SendReport, Sent
 from astyqueue.queue.producing.replay import Replay, ReplayOptions, Source
@@ -108,13 +109,26 @@ class QueueRuntime:
         )
         self.spooling = spooling
         self.placement = Placement(self.ring, ways.place)
+        self._ids = IdSource(clock)
         self.producer = self._new_producer()
+        self.follow_ups = self._new_follow_ups()
         self.terms = RetryPolicy(self.process.now, lambda: self.settings.behaviour, random.random)
         self.closed = False
         self._in_children: dict[int, QueueRuntime] = {}
 
+    def _new_follow_ups(self) -> FollowUpProducer:
+        return FollowUpProducer(
+            self.process,
+            self._ids,
+            settings_sync=self.settings_sync,
+            placement=self.placement,
+            hooks=self.hooks,
+            claimer=self.claimer,
+            connection=self.watch,
+        )
+
     def _new_producer(self) -> Producer:
-        parts = (self.process, IdSource(self.clock))
+        parts = (self.process, self._ids)
         if self.spooling is None:
             return Producer(
                 *parts,

@@ -15,16 +15,17 @@ from typing import TypeVar
 from astyqueue.durations import Duration
 from astyqueue.errors import BadInput, Closed, LeaseLost, NoTransactions
 from astyqueue.model.envelope import MessageId
-from astyqueue.model.message import Message
+from astyqueue.model.message import Message, as_message
 from astyqueue.protocol.settling.outcomes import ACK
 from astyqueue.protocol.settling.settle import SettleRequest, settle
 from astyqueue.protocol.steps import Send, Steps, run
 from astyqueue.queue.consuming.claimer import Claimer
-from astyqueue.queue.consuming.settle_buffer import PendingOutcome
+from astyqueue.queue.consuming.follow_up_sending import FollowUpSending
+from astyqueue.queue.consuming.outcome_recorder import PendingOutcome
 from astyqueue.queue.delivery.base_delivery import BaseDelivery, Lease
 from astyqueue.queue.history_writer import HistoryWriter
 from astyqueue.queue.hooks import Hook, notified
-from astyqueue.queue.producing.producer import SendReport, Sent, as_message
+from astyqueue.queue.producing.producer import SendReport, Sent
 from astyqueue.queue.queue_admin import QueueAdmin
 from astyqueue.store import OpenTransaction, TransactionalStore
 
@@ -109,9 +110,35 @@ class Transaction:
             for delivery in deliveries:
                 if delivery.lease is not None:  # without one it would be settled
                     by_lease.setdefault(delivery.lease, []).append(claimer.recorder.pending(delivery, ACK, ()))
+            followed = [one for pending in by_lease.values() for one in pending if one.delivery.follow_ups]
+            self._run(self._send_before(followed))
             for lease, pending in by_lease.items():
                 self._run(self._settle(lease, pending))
+            if followed:
+                self._after_commit.append(partial(self._report, followed))
             self._held.push(held.pop_all())
+
+    def _send_before(self, acks: Sequence[PendingOutcome]) -> Steps[None]:
+        """Send what comes before these acks; an error refuses them all."""
+        refused = yield from self._follow_ups().send_before(acks)
+        for one in acks:
+            if one.delivery.follow_ups:  # a rollback takes them back, and the delivery may be acked later
+                one.delivery.follow_ups.ready = False
+        for error in refused.values():
+            raise error
+
+    def _report(self, acks: Sequence[PendingOutcome]) -> None:
+        """Have consumers look for the follow-ups of acks that were committed."""
+        follow_ups = [one.delivery.follow_ups for one in acks if one.delivery.follow_ups]
+        sending = self._follow_ups()
+        sending.committed(follow_ups)
+        self._queue.run(sending.report())
+        for one in (one for each in follow_ups for one in each.before):
+            self._queue.run(one.queue.announce([one]))
+
+    def _follow_ups(self) -> FollowUpSending:
+        core = self._queue.core
+        return FollowUpSending(core.process, core.claimer.recorder, core.claimer.announce)
 
     def _settle(self, lease: Lease, pending: Sequence[PendingOutcome]) -> Steps[None]:
         core = self._queue.core
@@ -196,3 +223,7 @@ class _AfterCommitHook(Hook):
     def after_send(self, message: Message, sent: MessageId) -> None:
         """Call the hook after the commit."""
         self._after_commit.append(partial(notified, self._hook.after_send, message, sent))
+
+    def after_delete(self, message: MessageId, why: str) -> None:
+        """Call the hook after the commit."""
+        self._after_commit.append(partial(notified, self._hook.after_delete, message, why))

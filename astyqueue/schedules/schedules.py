@@ -5,13 +5,12 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Final
 
-from astyqueue.model.message import Message
+from astyqueue.model.message import Message, as_message
 from astyqueue.model.schedule import Misfire, Policies, Schedule
 from astyqueue.protocol.steps import Steps
 from astyqueue.queue.admin import schedules
 from astyqueue.queue.admin.schedules import ScheduleRequest
 from astyqueue.queue.consuming.firing import Lateness
-from astyqueue.queue.producing.producer import as_message
 from astyqueue.queue.queue import MessageQueue
 from astyqueue.schedules.views import Scheduled
 from astyqueue.triggers import Trigger

@@ -10,7 +10,7 @@ from astyqueue.durations import Duration
 from astyqueue.model.message import Message
 from astyqueue.queue.producing.producer import SendReport, Sent
 from astyqueue.queue.queue import MessageQueue
-from astyqueue.tasks.base_task import BaseSending, BaseTask, TaskOptions
+from astyqueue.tasks.base_task import BaseSending, BaseTask, TaskOptions, current_delivery
 from astyqueue.tasks.signature import Call
 
 P = ParamSpec("P")
@@ -39,6 +39,13 @@ class Task(BaseTask[P, R_co]):
         then.
         """
         return self.using().send(*args, **kwargs)
+
+    def then(self, *args: P.args, **kwargs: P.kwargs) -> None:
+        """Send a call with these arguments when the running task is acked, and only then: see `Delivery.then`.
+
+        NotFound where no task runs for a message.
+        """
+        self.using().then(*args, **kwargs)
 
     def send_many(self, calls: Iterable[Call[P]]) -> SendReport:
         """Send many calls of this task in bounded memory.
@@ -85,6 +92,12 @@ class Sending(BaseSending[P]):
         message = self.message(*args, **kwargs)
         queue = self._opened(self._task.options.queue)
         return queue.send(message)
+
+    def then(self, *args: P.args, **kwargs: P.kwargs) -> None:
+        """Send a call with these options when the running task is acked; see `Task.then`."""
+        delivery, name = current_delivery(), self._task.options.queue
+        queue = None if delivery.message_id.queue == name else self._opened(name)
+        delivery.then(self.message(*args, **kwargs), queue=queue)
 
     def send_many(self, calls: Iterable[Call[P]]) -> SendReport:
         """Send many calls, each with these options; see `Task.send_many`."""

@@ -42,6 +42,12 @@ SAYS: Final = {
     "hermetic": ["failed to ship a book", "nothing to ship", "shipped a book at attempt 2"] * 2,
     "awaited": ["sent 5", "sent 5", "sent 5", "sent 5", "20 squares, 2470 together, 0 left"],
     "web_service_async": ["answered 202", "welcomed ada@example.org", "asked ada@example.org what is missing"],
+    "follow_ups": [
+        "charged for a novel at attempt 2",
+        "mailed: thank you for a novel",
+        "shipped a novel",
+        "left: 0",
+    ],
     "outbox": [
         "packed a novel",
         "a novel was packed before",

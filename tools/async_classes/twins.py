@@ -203,6 +203,7 @@ TWINS: Final = (
         awaited=(
             "self.using().send",
             "self.using().send_many",
+            "self.using().then",
             "self._opened",
             "queue.send",
             "queue.send_many",

@@ -6,17 +6,23 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any, Final, cast
 
-from astyqueue.durations import Duration, as_microseconds
+from astyqueue.clock import instant
+from astyqueue.durations import Duration, as_microseconds, instant_of
 from astyqueue.errors import BadInput
+from astyqueue.model.body import BODY_BYTES_AT_MOST, decode_body, encode_body
 from astyqueue.model.envelope import Envelope
+from astyqueue.model.message import Message
 from astyqueue.protocol.claiming.selection import ClaimedMessage
 from astyqueue.protocol.layout.columns import Entry, State, Timer, Type
 from astyqueue.queue.delivery.base_delivery import Lease
 from astyqueue.queue.delivery.delivery import Delivery
+from astyqueue.queue.delivery.follow_ups import Destination
 from astyqueue.store import Name
 
 #: What a handler in a child may have its parent do to the delivery.
 _CALLS: Final = frozenset({"ack", "release", "fail", "extend", "reject"})
+#: Has the parent add a follow-up: a message whose body is JSON, and its options.
+_THEN: Final = "then"
 Values = tuple[object, ...]
 #: Has the parent call a method of the delivery, with these arguments, and returns what became of the delivery.
 Ask = Callable[[str, Values], Values]
@@ -37,12 +43,58 @@ def _state(delivery: Delivery) -> Values:
 
 def carry_out(delivery: Delivery, call: str, arguments: Values) -> Values:
     """Do to a delivery what its handler in a child asked for; returns its state then."""
+    if call == _THEN:
+        _follow(delivery, *arguments)
+        return _state(delivery)
     if call not in _CALLS:
         message = f"a handler in a process cannot call {call!r} of its delivery"
         raise BadInput(message)
     given = [timedelta(microseconds=one) if isinstance(one, int) else one for one in arguments]
     getattr(delivery, call)(*given)
     return _state(delivery)
+
+
+def _follow(delivery: Delivery, *fields: object) -> None:
+    """Add the follow-up that a child sent as `_fields_of` it."""
+    body, key, delay, at, priority, headers, expires, lease, max_attempts = cast("list[Any]", fields)
+    delivery.then(
+        decode_body(body),
+        key=key,
+        delay=None if delay is None else timedelta(microseconds=delay),
+        at=None if at is None else instant(at),
+        priority=priority,
+        headers=headers,
+        expires=_moment_or_duration(expires),
+        lease=None if lease is None else timedelta(microseconds=lease),
+        max_attempts=max_attempts,
+    )
+
+
+def _fields_of(message: Message) -> Values:
+    """A follow-up as plain values; the parent checks most of them."""
+    if message.unique is not None:
+        problem = "a follow-up has no unique key, which takes a commit of its own: leave out unique="
+        raise BadInput(problem)
+    expires = message.expires
+    crossing = (True, instant_of(expires)) if isinstance(expires, datetime) else (False, _microseconds(expires))
+    return (
+        encode_body(message.body, BODY_BYTES_AT_MOST),
+        message.key,
+        _microseconds(message.delay),
+        None if message.at is None else instant_of(message.at),
+        message.priority,
+        None if message.headers is None else dict(message.headers),
+        crossing,
+        _microseconds(message.lease),
+        message.max_attempts,
+    )
+
+
+def _moment_or_duration(crossing: tuple[bool, int | None]) -> datetime | timedelta | None:
+    is_moment, value = crossing
+    if value is None:
+        return None
+    return instant(value) if is_moment else timedelta(microseconds=value)
 
 
 class ForwardedDelivery(Delivery):
@@ -79,6 +131,13 @@ class ForwardedDelivery(Delivery):
     def reject(self, reason: str = "rejected") -> None:
         """Make it a dead letter with this reason."""
         self._forward("reject", _text(reason))
+
+    def _add_follow_up(self, message: Message, queue: Destination | None) -> None:
+        """Have the parent send a message to the queue of this delivery when that is acked."""
+        if queue is not None:
+            problem = "a handler in a process sends follow-ups to its own queue: leave out queue="
+            raise BadInput(problem)
+        self._forward(_THEN, *_fields_of(message))
 
     def _forward(self, call: str, *arguments: object) -> None:
         settled, end = self._ask(call, arguments)

@@ -121,12 +121,12 @@ def redrive(
     return report
 
 
-def purge(process: Client, chosen: Sequence[MessageId]) -> Steps[int]:
-    """Delete dead letters for good; returns their number. Ids that are not dead letters are skipped."""
-    purged = 0
+def purge(process: Client, chosen: Sequence[MessageId]) -> Steps[list[MessageId]]:
+    """Delete dead letters for good; returns them. Ids that are not dead letters are skipped."""
+    purged: list[MessageId] = []
     for row, part in _parts(chosen, PAGE):
         plan = yield from CommitLoop(process, RowSnapshot(row, 1)).carry_out(partial(_purging, part))
-        purged += len(plan.dead) if plan else 0
+        purged += [MessageId(row, column.name.priority, column.name.id) for column in (plan.dead if plan else ())]
     return purged
 
 

@@ -6,7 +6,7 @@ with an older snapshot of a row are refused and read it again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, islice
@@ -55,27 +55,36 @@ def _deletion(message: MessageId, snapshot: RowSnapshot) -> Steps[CommitPlan | N
     return (yield from release_keys(plan, snapshot.row, {message: Content.of(found[0].value)} if found else {}))
 
 
-def clear(process: Client, row: str, levels: int) -> Steps[int]:
+#: Called with messages that were just deleted.
+Deleted = Callable[[Sequence[MessageId]], object]
+
+
+def _ignore(_: Sequence[MessageId]) -> None:
+    """The default: the caller needs only their number."""
+
+
+def clear(process: Client, row: str, levels: int, deleted: Deleted = _ignore) -> Steps[int]:
     """Delete every message of a row, waiting, leased, delayed or dead; returns their number.
 
     Receipts of leased messages become invalid. A message sent meanwhile may be deleted or not; one sent afterwards
-    stays. What was deleted before an error stays deleted.
+    stays. What was deleted before an error stays deleted. `deleted` is called after each commit.
     """
     raising = CommitLoop(process, RowSnapshot(row, levels))
     clearing = _Clearing(levels)
     while plan := (yield from raising.carry_out(clearing.plan)):
         clearing.done(plan, raising.snapshot)
+        deleted([MessageId(row, name.priority, name.id) for name in plan.messages])
     return clearing.removed
 
 
-def drop(process: Client, settings: Settings) -> Steps[int]:
+def drop(process: Client, settings: Settings, deleted: Deleted = _ignore) -> Steps[int]:
     """Clear all rows of a queue and delete its settings; returns the number of its messages.
 
-    The rows keep their headers: a new queue of this name continues from them.
+    `deleted` is called after each commit. The rows keep their headers: a new queue of this name continues from them.
     """
     removed = 0
     for row in Ring(settings.name, settings.layout).rows():
-        removed += yield from clear(process, row, settings.layout.priorities)
+        removed += yield from clear(process, row, settings.layout.priorities, deleted)
     yield from forget_schedules(process, Ring(settings.name, settings.layout))
     yield from forget_settings(settings.name)
     return removed

@@ -354,9 +354,15 @@ def occurrences_between(trigger: Trigger, since: int, until: int) -> list[int]:
     return occurrences
 
 
-def remove(kept: ScheduleHandle, *, with_run: bool = False) -> Steps[Schedule | None]:
-    """Remove a schedule, and with `with_run` its last message; returns the schedule, None if it did not exist."""
+def remove(
+    kept: ScheduleHandle, *, with_run: bool = False, into: list[MessageId] | None = None
+) -> Steps[Schedule | None]:
+    """Remove a schedule, and with `with_run` its last message; returns the schedule, None if it did not exist.
+
+    `into` has the message afterwards, if there was one to remove.
+    """
     removed: list[Schedule] = []
+    gone = [] if into is None else into
 
     def plan(snapshot: RowSnapshot) -> Steps[CommitPlan | None]:
         found = yield from kept.found()
@@ -367,9 +373,11 @@ def remove(kept: ScheduleHandle, *, with_run: bool = False) -> Steps[Schedule | 
         plan = kept.edit(snapshot, column, ScheduleEdit("", before, None))
         plan.freed += (yield from keys_of(kept.row, [before])).values()
         run = before.run if with_run else None
+        gone.clear()
         if run and (yield from standing(kept.row, [run]))[run].alive:
             plan.messages.append(message_name(*run))
             plan.shrunk += timers_without(snapshot, {run.id})
+            gone.append(MessageId(kept.row, *run))
         return plan
 
     yield from CommitLoop(kept.process, RowSnapshot(kept.row, 1)).carry_out(plan)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Final, NamedTuple
@@ -28,9 +28,10 @@ from astyqueue.store import Name, Put
 
 
 class Ack(NamedTuple):
-    """Done: the message is deleted, with the columns that belong to it."""
+    """Done: the message is deleted, with the columns that belong to it, and its follow-ups in the same row are sent."""
 
     along: SettleEffects = NOTHING
+    follow_ups: tuple[Put, ...] = ()
 
 
 class Reject(NamedTuple):
@@ -65,13 +66,25 @@ ACK: Final = Ack()
 
 
 def columns_changed_by(wanted: Outcomes) -> int:
-    """The number of columns that these outcomes change: one per message, and its key and mark.
+    """The number of columns that these outcomes change: one per message, its key and mark, and its follow-ups.
 
-    Timers do not count, so an extension changes none.
+    Timers do not count, so an extension changes none. A large follow-up counts as several columns.
     """
     changing = [outcome for outcome in wanted.values() if not isinstance(outcome, Extend)]
     others = [outcome for outcome in changing if outcome is not ACK and isinstance(outcome, Ack | Reject)]
-    return len(changing) + sum(2 - outcome.along.count(None) for outcome in others)
+    follow_ups = sum(weight_of(outcome.follow_ups) for outcome in others if isinstance(outcome, Ack))
+    return len(changing) + sum(2 - outcome.along.count(None) for outcome in others) + follow_ups
+
+
+#: Columns of follow-ups in one commit, where a column counts once more for each `_HEAVY` bytes: 500 KiB in all. A
+#: larger follow-up is committed alone.
+_FOLLOW_UPS: Final = 250
+_HEAVY: Final = 2_048
+
+
+def weight_of(follow_ups: Iterable[Put]) -> int:
+    """How many columns these follow-ups stand for in a commit; a large one stands for several."""
+    return sum(1 + len(put.value) // _HEAVY for put in follow_ups)
 
 
 #: Pauses that differ by less than 1/SHARED of their length share a timer.
@@ -82,7 +95,8 @@ SHARED: Final = 20
 class SettlePlan:
     """The changes that outcomes make to one timer: computed, not yet committed.
 
-    `left`: the timer that remains. `raised`: after a header commit, the previous header and the one it wrote.
+    `left`: the timer that remains. `written`: marks of settled messages, and follow-ups. `raised`: after a header
+    commit, the previous header and the one it wrote.
     """
 
     timer: Timer
@@ -92,26 +106,27 @@ class SettlePlan:
     moved: list[Timer] = field(default_factory=list)
     sooner: list[Timer] = field(default_factory=list)
     freed: list[Name] = field(default_factory=list)
-    remembered: list[Put] = field(default_factory=list)
+    written: list[Put] = field(default_factory=list)
     raised: tuple[bytes | None, Header] | None = field(default=None, compare=False)
 
     def add_to(self, change: RowTransaction) -> None:
         """Add it to a transaction; with `sooner` timers, that must be a header commit."""
         change.replace(self.timer, self.left)
         change.delete(*self.acked, *self.freed)
-        change.put_all(*self.remembered)
+        change.put_all(*self.written)
         for name, value in self.dead.items():
             change.put(name, value)
         for timer in (*self.moved, *self.sooner):
             change.put_timer(timer)
 
-    def ack(self, entry: Entry, along: SettleEffects) -> None:
-        """Delete the message; free its key and write its mark, if it has them."""
+    def ack(self, entry: Entry, outcome: Ack) -> None:
+        """Delete the message and send its follow-ups; free its key and write its mark, if it has them."""
         self.acked.append(message_name(entry.priority, entry.id))
-        if along.frees is not None:
-            self.freed.append(along.frees)
-        if along.mark is not None:
-            self.remembered.append(along.mark)
+        if outcome.along.frees is not None:
+            self.freed.append(outcome.along.frees)
+        if outcome.along.mark is not None:
+            self.written.append(outcome.along.mark)
+        self.written.extend(outcome.follow_ups)
 
     def reject(self, entry: Entry, dead: Dead, along: SettleEffects) -> None:
         """Dead-letter the message and free its key. It needs no mark: an idempotent send finds the message itself."""
@@ -129,6 +144,12 @@ class SettlePlan:
         """The same change, for the snapshot of the row."""
         successors = *filter(None, [self.left]), *self.moved, *self.sooner
         return TimerChange(self.timer, successors, tuple(name.id for name in self.dead), self.raised)
+
+    @property
+    def decided(self) -> list[Id]:
+        """The messages of the timer that have an outcome in this plan, or that no process wanted to settle."""
+        kept = {entry.id for entry in self.left.entries} if self.left else frozenset[Id]()
+        return [entry.id for entry in self.timer.entries if entry.id not in kept]
 
     @property
     def marked(self) -> set[Mark]:
@@ -149,7 +170,8 @@ class SettlePlan:
 def plan_settle(process: Client, timer: Timer, wanted: Outcomes, *, marking: bool = False) -> SettlePlan:
     """Plan these outcomes for one timer; ids that it does not list are ignored.
 
-    With `marking`, messages due before the timer get a mark in it instead of a timer of their own.
+    Acks whose follow-ups do not fit into one commit are left for the next. With `marking`, messages due before the
+    timer get a mark in it instead of a timer of their own.
     """
     worked = SettlePlan(timer, None)
     others = [entry for entry in timer.entries if wanted.get(entry.id) is not ACK]
@@ -160,6 +182,7 @@ def plan_settle(process: Client, timer: Timer, wanted: Outcomes, *, marking: boo
     least = timer.due + 1
     extended: dict[int, list[Entry]] = {}
     released: list[Move] = []
+    wanted = _without_excess(timer, wanted)
     for entry in timer.entries:
         outcome = wanted.get(entry.id)
         if outcome is None:
@@ -167,7 +190,7 @@ def plan_settle(process: Client, timer: Timer, wanted: Outcomes, *, marking: boo
         elif isinstance(outcome, Extend):
             extended.setdefault(max(outcome.until, least), []).append(entry)
         elif isinstance(outcome, Ack):
-            worked.ack(entry, outcome.along)
+            worked.ack(entry, outcome)
         elif isinstance(outcome, Reject):
             dead = Dead(process.now(), outcome.spent, outcome.kind, outcome.reason, timer.nonce.hex())
             worked.reject(entry, dead, outcome.along)
@@ -185,6 +208,21 @@ def plan_settle(process: Client, timer: Timer, wanted: Outcomes, *, marking: boo
     if kept or marks:
         worked.left = encoded(replace(timer, entries=tuple(kept), marks=marks))
     return worked
+
+
+def _without_excess(timer: Timer, wanted: Outcomes) -> Outcomes:
+    """These outcomes without the acks whose follow-ups do not fit into one commit; the first always fits."""
+    room, excess = _FOLLOW_UPS, set[Id]()
+    for entry in timer.entries:
+        outcome = wanted.get(entry.id)
+        if not isinstance(outcome, Ack) or not outcome.follow_ups:
+            continue
+        weight = weight_of(outcome.follow_ups)
+        if weight > room and room < _FOLLOW_UPS:
+            excess.add(entry.id)
+        else:
+            room -= weight
+    return {id_: outcome for id_, outcome in wanted.items() if id_ not in excess} if excess else wanted
 
 
 class Move(NamedTuple):

@@ -86,7 +86,7 @@ def _settle(process: Client, row: str, wanted: SettleRequest, *, into: SettleRes
         worked = yield from _commit(process, row, replace(wanted, timer=current, outcomes=outcomes))
         if worked is not None:
             into.done.append(worked)
-            _remove_done(outcomes, [entry.id for entry in worked.timer.entries])
+            _remove_done(outcomes, worked.decided)
         yield from _find_done(process, row, outcomes, wanted.unsure, into=into)
         current = (yield from find_claim_timer(row, wanted.timer, outcomes)) if outcomes else None
     into.lost.extend(outcomes)

@@ -17,6 +17,7 @@ from astyqueue.model.views import DeadFilter, DeadLetter, DeathKind, RedriveRepo
 from astyqueue.protocol.admin import dead_letters as stored
 from astyqueue.protocol.steps import Steps
 from astyqueue.queue.admin.inspection import id_of
+from astyqueue.queue.hooks import call_after_delete
 from astyqueue.queue.runtime import QueueRuntime
 from astyqueue.units import SECOND, MonotonicUs
 from astyqueue.waiting import Rest, Wakeup
@@ -193,7 +194,9 @@ def purge(core: QueueRuntime, where: Where) -> Steps[int]:
     after: MessageId | None = None
     while True:
         page = yield from stored.matching_page(rows, levels, after=after, where=wanted)
-        purged += yield from stored.purge(core.process, page.ids)
+        gone = yield from stored.purge(core.process, page.ids)
+        call_after_delete(core.hooks, gone, "purged")
+        purged += len(gone)
         after = page.after
         if after is None:
             return purged

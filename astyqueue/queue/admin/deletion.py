@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable, Sequence
 
 from astyqueue.errors import BadInput
 from astyqueue.model.envelope import MessageId
@@ -14,6 +15,7 @@ from astyqueue.protocol.admin.delete import drop as drop_queue
 from astyqueue.protocol.steps import Steps
 from astyqueue.queue.admin import schedules
 from astyqueue.queue.admin.inspection import find, id_of
+from astyqueue.queue.hooks import call_after_delete
 from astyqueue.queue.runtime import QueueRuntime
 
 
@@ -51,20 +53,25 @@ def delete_message(core: QueueRuntime, message: MessageId) -> Steps[bool]:
     telling = yield from core.claimer.history.of_command(Kind.CANCELLED, [message], why="deleted")
     deleted = yield from delete_stored(core.process, message)
     yield from core.claimer.history.tell(telling if deleted else ())
+    call_after_delete(core.hooks, [message] if deleted else [], "deleted")
     return deleted
+
+
+def _report(core: QueueRuntime, why: str) -> Callable[[Sequence[MessageId]], None]:
+    return lambda messages: call_after_delete(core.hooks, messages, why)
 
 
 def clear(core: QueueRuntime) -> Steps[int]:
     """Remove all messages; return their number."""
     removed = 0
     for row in core.ring.rows():
-        removed += yield from clear_row(core.process, row, core.settings.layout.priorities)
+        removed += yield from clear_row(core.process, row, core.settings.layout.priorities, _report(core, "cleared"))
         core.claimer.changed(row)
     return removed
 
 
 def drop(core: QueueRuntime) -> Steps[int]:
     """Remove all messages and the queue itself; return the number of messages."""
-    removed = yield from drop_queue(core.process, core.settings)
+    removed = yield from drop_queue(core.process, core.settings, _report(core, "dropped"))
     yield from core.claimer.announce([])
     return removed

@@ -18,6 +18,7 @@ from astyqueue.protocol.settling.settle import SettleRequest
 from astyqueue.protocol.settling.settle import settle as settle_stored
 from astyqueue.protocol.steps import Steps
 from astyqueue.queue.admin.inspection import id_of
+from astyqueue.queue.consuming.outcome_recorder import WORDS
 from astyqueue.queue.delivery.base_delivery import BaseDelivery, Lease
 from astyqueue.queue.delivery.retry_policy import rejected
 from astyqueue.queue.runtime import QueueRuntime
@@ -58,15 +59,22 @@ def settle(core: QueueRuntime, receipt: Receipt | str, outcome_of: Callable[[Rec
         outcome = outcome._replace(along=settle_effects(priority, id_, envelope))
     timer = yield from _timer(core, held)
     events: Sequence[Event] = ()
+    delivery: BaseDelivery | None = None
     if envelope is not None:
         claimed = ClaimedMessage(Entry(id_, priority, held.attempt - 1), envelope)
-        events = history.of_outcome(BaseDelivery(row, claimed, Lease(row, timer, 0)), outcome)
+        delivery = BaseDelivery(row, claimed, Lease(row, timer, 0))
+        core.claimer.notifier.ask(delivery, WORDS[type(outcome)])
+        events = history.of_outcome(delivery, outcome)
     yield from history.write(events)
     settled = yield from settle_stored(core.process, row, SettleRequest(timer, {id_: outcome}))
     if settled.lost:
         history.lost(events)
         yield from history.flush()
         raise LeaseLost([str(held)])
+    if delivery is not None:
+        delivery.settled = None if isinstance(outcome, Extend) else WORDS[type(outcome)]
+        core.claimer.notifier.settled(delivery, WORDS[type(outcome)])
+        core.claimer.notifier.call()
     yield from core.claimer.announce([(row, None)])
 
 
@@ -85,8 +93,8 @@ def _is(entry: Entry, held: Receipt) -> bool:
 
 
 def _envelope(core: QueueRuntime, message: MessageId, outcome: Outcome) -> Steps[Envelope | None]:
-    """The envelope of a message, if the outcome or the history needs it."""
-    if not isinstance(outcome, Ack | Reject) and not core.claimer.history.tells(outcome):
+    """The envelope of a message, if the outcome, the history or a hook needs it."""
+    if not (isinstance(outcome, Ack | Reject) or core.hooks or core.claimer.history.tells(outcome)):
         return None
     found = yield from browse.contents([message])
     return found[message].envelope if message in found else None

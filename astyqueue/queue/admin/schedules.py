@@ -36,6 +36,7 @@ from astyqueue.protocol.scheduling.read import found_in, schedules_in
 from astyqueue.protocol.scheduling.schedule_commands import RepeatingSend, RequestedSchedule
 from astyqueue.protocol.scheduling.schedule_commit import ScheduleHandle
 from astyqueue.protocol.steps import Steps, read_column
+from astyqueue.queue.hooks import call_after_delete
 from astyqueue.queue.producing.producer import Sent
 from astyqueue.queue.producing.spooled import refuse_unanswerable
 from astyqueue.queue.producing.unique import sent_or_kept
@@ -223,7 +224,9 @@ def backfill(core: QueueRuntime, name: str, since: datetime, until: datetime) ->
 def remove(core: QueueRuntime, name: str, *, with_run: bool = False) -> Steps[Schedule | None]:
     """Remove a schedule and, with `with_run`, its last message; returns the removed schedule."""
     kept = handle_of(core, name)
-    removed = yield from stored.remove(kept, with_run=with_run)
+    run: list[MessageId] = []
+    removed = yield from stored.remove(kept, with_run=with_run, into=run)
+    call_after_delete(core.hooks, run, "deleted")
     yield from core.claimer.announce([(kept.row, None)])
     return removed
 

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterable
 from typing import Final
 
+from astyqueue.model.envelope import MessageId
 from astyqueue.protocol.claiming.selection import ClaimedMessage
 from astyqueue.queue.consuming.waiters import Shares, Waiters
 from astyqueue.queue.delivery.base_delivery import AT_MOST_ONCE
@@ -50,8 +51,8 @@ class AtMostOnceBuffer:
     def hand_out_kept(self, now: int, *, shares: Shares) -> bool:
         """Deliver the kept messages; returns whether there were any."""
         kept = self._take_kept()
-        good = [(row, one) for row, one in kept if one.envelope.expires is None or one.envelope.expires > now]
-        self._stats.add("dropped", len(kept) - len(good))
+        good = [(row, one) for row, one in kept if not _is_expired(one, now)]
+        self._drop([(row, one) for row, one in kept if _is_expired(one, now)], "expired")
         for row, one in good:
             self.hand_out(row, [one], shares=shares)
         return bool(kept)
@@ -59,10 +60,20 @@ class AtMostOnceBuffer:
     def close(self, queue: str) -> None:
         """Count and log the messages that no consumer got."""
         if kept := self._take_kept():
-            self._stats.add("dropped", len(kept))
+            self._drop(kept, "closed")
+            self._notifier.call()
             _log.warning("%s: %d at-most-once messages dropped: the queue was closed before delivery", queue, len(kept))
+
+    def _drop(self, kept: list[tuple[str, ClaimedMessage]], why: str) -> None:
+        self._stats.add("dropped", len(kept))
+        for row, one in kept:
+            self._notifier.deleted(MessageId(row, one.entry.priority, one.entry.id), why)
 
     def _take_kept(self) -> list[tuple[str, ClaimedMessage]]:
         with self._lock:
             kept, self._kept = self._kept, []
         return kept
+
+
+def _is_expired(one: ClaimedMessage, now: int) -> bool:
+    return one.envelope.expires is not None and one.envelope.expires <= now

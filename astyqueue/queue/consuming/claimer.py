@@ -21,11 +21,13 @@ from astyqueue.protocol.settling.outcomes import Outcome
 from astyqueue.protocol.steps import Client, Steps
 from astyqueue.queue.consuming.at_most_once import AtMostOnceBuffer
 from astyqueue.queue.consuming.firing import ScheduleFiring
+from astyqueue.queue.consuming.follow_up_sending import FollowUpSending
 from astyqueue.queue.consuming.held_leases import HeldLeases
 from astyqueue.queue.consuming.leader_follower import Leadership
 from astyqueue.queue.consuming.leader_rest import LeaderRest
+from astyqueue.queue.consuming.outcome_recorder import OutcomeRecorder, SettleTicket
 from astyqueue.queue.consuming.row_worker import RowWorker, returned
-from astyqueue.queue.consuming.settle_buffer import OutcomeRecorder, SettleBuffer, SettleTicket
+from astyqueue.queue.consuming.settle_buffer import SettleBuffer
 from astyqueue.queue.consuming.waiters import Shares, Waiters
 from astyqueue.queue.delivery.base_delivery import BaseDelivery, Waiter
 from astyqueue.queue.history_writer import HistoryWriter
@@ -89,6 +91,7 @@ class Claimer:
             row_locks=row_locks,
             doorbell=doorbell,
             recorder=recorder,
+            follow_ups=FollowUpSending(process, recorder, self.announce),
         )
         self._resting = LeaderRest(clock, scheduler, settings_sync, self._outcomes, self.leases, self.history)
         self._claimed_last = False

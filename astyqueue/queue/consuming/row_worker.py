@@ -23,8 +23,10 @@ from astyqueue.protocol.settling.settle import SettleRequest, settle
 from astyqueue.protocol.steps import Client, Steps
 from astyqueue.queue.consuming.at_most_once import AtMostOnceBuffer
 from astyqueue.queue.consuming.firing import ScheduleFiring
+from astyqueue.queue.consuming.follow_up_sending import FollowUpSending, log_refused
 from astyqueue.queue.consuming.held_leases import HeldLeases
-from astyqueue.queue.consuming.settle_buffer import OutcomeRecorder, SettleBuffer
+from astyqueue.queue.consuming.outcome_recorder import OutcomeRecorder
+from astyqueue.queue.consuming.settle_buffer import SettleBuffer
 from astyqueue.queue.consuming.waiters import Shares, Waiters
 from astyqueue.queue.delivery.base_delivery import BaseDelivery, Lease
 from astyqueue.queue.row_sharing.paced_doorbell import PacedDoorbell
@@ -61,6 +63,7 @@ class RowWorker:
     row_locks: RowLocks
     doorbell: PacedDoorbell
     recorder: OutcomeRecorder
+    follow_ups: FollowUpSending
     emptying: bool = False
 
     def settle(self, name: str) -> Steps[None]:
@@ -70,6 +73,8 @@ class RowWorker:
         """
         row = self.scheduler.rows[name]
         snapshot = row.snapshot
+        if not (yield from self._send_before_acks(name)):
+            return
         waiting, events = self.outcomes.of_row(name, self.process.now())
         for lease, outcomes in waiting:
             try:
@@ -82,9 +87,32 @@ class RowWorker:
             events = []
             for worked in settled.done:
                 snapshot.settled(worked.timer_change)
-            self.outcomes.done(lease, outcomes, settled)
+            self.follow_ups.committed(self.outcomes.done(lease, outcomes, settled))
         row.scan_next(self.process.now())
+        yield from self.follow_ups.report()
         yield from self._announce_releases(waiting)
+
+    def _send_before_acks(self, row: str) -> Steps[bool]:
+        """Send the follow-ups that must be in the store before their acks; only then are these committed.
+
+        An error goes to the callers that wait for outcomes of these leases, and False is returned; if there are none,
+        it is raised.
+        """
+        acks = self.outcomes.unready(row)
+        if not acks:
+            return True
+        try:
+            refused = yield from self.follow_ups.send_before(acks)
+        except Exception as error:
+            leases = {one.delivery.lease for one in acks}
+            heard = [lease is not None and self.outcomes.fail(lease, error) for lease in leases]
+            if not any(heard):
+                raise
+            return False
+        for delivery, reason in refused.items():
+            log_refused(delivery, reason)
+            self.outcomes.refuse(delivery, reason, self.process.now())
+        return True
 
     def _announce_releases(self, settled: list[tuple[Lease, dict[Id, Outcome]]]) -> Steps[None]:
         """Have idle processes learn of messages that were given back before their leases end."""
@@ -127,13 +155,14 @@ class RowWorker:
             Kind.CLAIMED, lambda: self.recorder.history.events.of_hand_out(row.name, claimed, at=now)
         )
         yield from self.recorder.history.tell(self.recorder.history.events.of_claim(row.name, claimed, at=began))
+        yield from self.follow_ups.report()
         yield from self._announce_releases(waiting)
 
     def _settled(self, waiting: list[tuple[Lease, dict[Id, Outcome]]], claimed: ClaimResult) -> None:
         """Apply the settles that were committed with a claim, or beside it."""
         for lease, outcomes in waiting:
             if done := claimed.settled.get(lease.timer.name):
-                self.outcomes.done(lease, outcomes, done)
+                self.follow_ups.committed(self.outcomes.done(lease, outcomes, done))
 
     def fire(self, row: RowState) -> Steps[None]:
         """Fire the due occurrences of a row while no consumer waits here; others find the messages, or later ones."""

@@ -2,172 +2,29 @@
 
 from __future__ import annotations
 
-import contextlib
-import threading
-from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from collections import deque
+from collections.abc import Iterable
+from typing import Final
 
-from astyqueue.errors import AlreadySettled, LeaseLost
+from astyqueue.errors import AstyqueueError
 from astyqueue.ids import Id
-from astyqueue.model.envelope import MessageId
-from astyqueue.model.event import Event, Kind
-from astyqueue.observe.events import LeaseRenewed, OutcomeLost, Settled
-from astyqueue.observe.observers import Observers
-from astyqueue.protocol.settling.outcomes import ACK, Ack, Extend, Outcome, Reject, Release
+from astyqueue.model.event import Event
+from astyqueue.protocol.settling.outcomes import ACK, Ack, Extend, Outcome, Release
 from astyqueue.protocol.settling.settle import SettleResult
 from astyqueue.queue.consuming.held_leases import HeldLeases
-from astyqueue.queue.delivery.base_delivery import BaseDelivery, Lease
-from astyqueue.queue.history_writer import HistoryWriter
-from astyqueue.queue.hooks import HookNotifier
-from astyqueue.queue.metrics import QueueStats
+from astyqueue.queue.consuming.outcome_recorder import (
+    WORDS,
+    OutcomeRecorder,
+    PendingOutcome,
+    SettleTicket,
+    Wanted,
+)
+from astyqueue.queue.delivery.base_delivery import BaseDelivery, Lease, settled_already
+from astyqueue.queue.delivery.follow_ups import FollowUps
 from astyqueue.units import NEVER
-from astyqueue.waiting import Wakeup
 
 #: Microseconds that an outcome may wait for others in its commit if no caller waits for it.
 _PATIENCE: Final = 5_000
-#: Outcomes of deliveries, added together.
-Wanted = Sequence[tuple[BaseDelivery, Outcome]]
-_WORDS: Final[dict[type[Outcome], str]] = {Ack: "acked", Release: "released", Reject: "rejected", Extend: "extended"}
-
-
-@dataclass(slots=True, eq=False)
-class SettleTicket:
-    """A caller's wait for commits: the number of outcomes left, deliveries that were lost, the error that ended it."""
-
-    left: int
-    lost: list[BaseDelivery] = field(default_factory=list)
-    wakeup: Wakeup | None = None
-    error: Exception | None = None
-
-    @property
-    def over(self) -> bool:
-        """Whether there is nothing left to wait for."""
-        return not self.left or self.error is not None
-
-    def fail(self, error: Exception) -> None:
-        """End the wait with an error."""
-        self.error = error
-        if self.wakeup:
-            self.wakeup.set()
-
-    def one_less(self) -> None:
-        """Count one outcome as committed or lost; after the last one, wake the caller."""
-        self.left -= 1
-        if not self.left and self.wakeup:
-            self.wakeup.set()
-
-
-class PendingOutcome(NamedTuple):
-    """An outcome of a delivery, the tickets of the callers that wait for it, and its events for the queue's history."""
-
-    delivery: BaseDelivery
-    outcome: Outcome
-    tickets: tuple[SettleTicket, ...] = ()
-    events: tuple[Event, ...] = ()
-
-    def over(self, *, lost: bool) -> None:
-        """Record the result in the tickets of the callers that wait."""
-        for ticket in self.tickets:
-            if lost:
-                ticket.lost.append(self.delivery)
-            ticket.one_less()
-
-
-class OutcomeRecorder:
-    """Records what became of outcomes: in the counters, in the queue's history, and for the hooks."""
-
-    def __init__(self, stats: QueueStats, notifier: HookNotifier, history: HistoryWriter, observers: Observers) -> None:
-        """`notifier` calls the hooks."""
-        self.deciding = threading.Lock()
-        self.observers = observers
-        self.stats = stats
-        self.notifier = notifier
-        self.history = history
-
-    @contextlib.contextmanager
-    def settling(self, outcomes: Wanted) -> Iterator[None]:
-        """While the block lasts no other caller gives these deliveries an outcome; AlreadySettled if one has one.
-
-        The hooks are asked first, and may refuse.
-        """
-        settling = [
-            (delivery, _WORDS[type(outcome)]) for delivery, outcome in outcomes if not isinstance(outcome, Extend)
-        ]
-        with self.deciding:
-            for delivery, _ in outcomes:
-                if decided := delivery.settled or delivery.settling:
-                    raise _settled_already(delivery, decided)
-            for delivery, word in settling:
-                delivery.settling = word
-        try:
-            if self.notifier.present:
-                for delivery, outcome in outcomes:
-                    self.notifier.ask(delivery, _WORDS[type(outcome)])
-            yield
-        finally:
-            for delivery, _ in settling:
-                delivery.settling = None
-
-    def committed(self, row: str, outcomes: Sequence[PendingOutcome]) -> None:
-        """Record outcomes that a caller has committed itself."""
-        for one in outcomes:
-            one.delivery.settled = _WORDS[type(one.outcome)]
-        self.count(one.outcome for one in outcomes)
-        if self.observers.on:
-            self.observe(row, outcomes, set())
-        for one in outcomes:
-            self.conclude(one, lost=False)
-
-    def pending(self, delivery: BaseDelivery, outcome: Outcome, tickets: tuple[SettleTicket, ...]) -> PendingOutcome:
-        """An outcome that is added now, with what is written beside it."""
-        if isinstance(outcome, Ack | Reject) and not delivery.goes_alone:
-            outcome = outcome._replace(along=delivery.along)
-        return PendingOutcome(delivery, outcome, tickets, self.history.of_outcome(delivery, outcome))
-
-    def count(self, outcomes: Iterable[Outcome]) -> None:
-        """Count outcomes that are in the store."""
-        counts: Counter[type[Outcome]] = Counter(map(type, outcomes))
-        for kind, count in counts.items():
-            if kind is not Extend:
-                self.stats.add(_WORDS[kind], count)
-
-    def lost(self, delivery: BaseDelivery, events: tuple[Event, ...] = ()) -> None:
-        """Record that the lease of a delivery was lost; `events` are those of its outcome, which came too late."""
-        self.stats.lose(delivery.message_id)
-        self.history.lost(events)
-        delivery.settled = "lost"
-        if self.observers.on:
-            self.observers.notify(OutcomeLost(delivery.row, delivery.message_id))
-
-    def observe(self, row: str, committed: Iterable[PendingOutcome], gone: set[Id]) -> None:
-        """Notify the observers of outcomes that are in the store; those of deliveries that are `gone` are lost."""
-        messages: dict[str, list[MessageId]] = {}
-        for delivery, outcome, _, _ in committed:
-            if delivery.id not in gone:
-                messages.setdefault(_WORDS[type(outcome)], []).append(delivery.message_id)
-        self.observers.notify(*[Settled(row, word, tuple(ids)) for word, ids in messages.items()])
-
-    def conclude(self, pending: PendingOutcome, *, lost: bool) -> None:
-        """End the wait for an outcome that is in the store or came too late, and queue its hook calls."""
-        if lost:
-            self.lost(pending.delivery, pending.events)
-        pending.over(lost=lost)
-        self.notifier.settled(pending.delivery, "lost" if lost else _WORDS[type(pending.outcome)])
-
-    def conclude_renewal(self, row: str, deliveries: Iterable[BaseDelivery], gone: set[Id], until: int) -> None:
-        """Record the renewal of a lease; of those `gone`, a delivery that was settled meanwhile has its own outcome."""
-        kept: list[BaseDelivery] = []
-        for delivery in deliveries:
-            if delivery.id not in gone:
-                kept.append(delivery)
-                self.notifier.settled(delivery, _WORDS[Extend])
-            elif not delivery.settled:
-                self.lost(delivery)
-                self.notifier.settled(delivery, "lost")
-        if kept and self.observers.on:
-            self.observers.notify(LeaseRenewed(row, tuple(one.message_id for one in kept), until))
 
 
 class SettleBuffer:
@@ -202,7 +59,7 @@ class SettleBuffer:
 
     def add(self, delivery: BaseDelivery, outcome: Outcome) -> bool:
         """Add an outcome that no caller waits for; returns whether to wake the leader."""
-        if outcome is ACK and self._acks_simply(delivery):
+        if outcome is ACK and self._recorder.acks_simply(delivery):
             self._hand_in_ack(delivery)
         else:
             self._ask_and_hand_in([(delivery, outcome)])
@@ -211,15 +68,11 @@ class SettleBuffer:
         self._called = True
         return True
 
-    def _acks_simply(self, delivery: BaseDelivery) -> bool:
-        """Whether an ack of this delivery needs no hook, no history event and no other columns: the common case."""
-        return delivery.goes_alone and not (self._recorder.notifier.present or self._recorder.history.wants(Kind.DONE))
-
     def _hand_in_ack(self, delivery: BaseDelivery) -> None:
         with self._lock:
-            if decided := delivery.settled or delivery.settling:
-                raise _settled_already(delivery, decided)
-            delivery.settled = _WORDS[Ack]
+            if delivery.settled or delivery.settling:
+                raise settled_already(delivery)
+            delivery.settled = WORDS[Ack]
         delivery.error = None
         self._incoming.append(PendingOutcome(delivery, ACK))
 
@@ -236,16 +89,10 @@ class SettleBuffer:
 
     def _hand_in(self, outcomes: Wanted, *tickets: SettleTicket) -> None:
         """Add these outcomes to the buffer: all of them or, if one is invalid, none."""
-        tells_acks = self._recorder.history.wants(Kind.DONE)
-        pending = [
-            PendingOutcome(delivery, outcome, tickets)  # the common case, kept cheap
-            if outcome is ACK and delivery.goes_alone and not tells_acks
-            else self._recorder.pending(delivery, outcome, tickets)
-            for delivery, outcome in outcomes
-        ]
+        pending = self._recorder.all_pending(outcomes, tickets)
         for one in pending:
             if not isinstance(one.outcome, Extend):
-                one.delivery.settled = _WORDS[type(one.outcome)]
+                one.delivery.settled = WORDS[type(one.outcome)]
             one.delivery.error = None  # it holds on to the frames in which it was raised
         self._incoming.extend(pending)
 
@@ -320,6 +167,25 @@ class SettleBuffer:
         )
         return next(demanded, None)
 
+    def unready(self, row: str) -> list[PendingOutcome]:
+        """The acks in a row before which follow-ups must be sent: they are committed when those are `ready`."""
+        with self._lock:
+            self._sort_in()
+            followed = [pending for lease, pending in self._pending.items() if lease.followed and lease.row == row]
+            return [one for pending in followed for one in pending.values() if not _is_ready(one)]
+
+    def refuse(self, delivery: BaseDelivery, error: AstyqueueError, now: int) -> None:
+        """Withdraw the ack of a delivery whose follow-ups cannot be sent; without a caller its lease is left to end."""
+        with self._lock:
+            waiting = self._pending.get(delivery.lease, {}) if delivery.lease else {}
+            tickets = waiting[delivery.id].tickets if delivery.id in waiting else ()
+            if not tickets:
+                waiting.pop(delivery.id, None)
+                delivery.settled, delivery.renew_until = None, now
+        for ticket in tickets:
+            self.withdraw(ticket)
+            ticket.fail(error)
+
     def of_row(self, row: str, now: int) -> tuple[list[tuple[Lease, dict[Id, Outcome]]], list[Event]]:
         """The outcomes that wait for a commit to a row, and their history events, which are written before it.
 
@@ -329,19 +195,27 @@ class SettleBuffer:
             self._sort_in()
             waiting = [(lease, pending) for lease, pending in self._pending.items() if lease.row == row]
             found = [(lease, self._outcomes(lease, pending, now)) for lease, pending in waiting]
-            events = [event for _, pending in waiting for one in pending.values() for event in one.events]
+            events = [
+                event
+                for lease, pending in waiting
+                for one in pending.values()
+                if not lease.followed or _is_ready(one)
+                for event in one.events
+            ]
         return [(lease, outcomes) for lease, outcomes in found if outcomes], events
 
     def _outcomes(self, lease: Lease, waiting: dict[Id, PendingOutcome], now: int) -> dict[Id, Outcome]:
         """The outcomes that wait for a lease; if it is to be renewed, all its other messages are extended alike."""
         extension = self._renewals.get(lease)
         if extension is None:
-            return {id_: pending.outcome for id_, pending in waiting.items()}
+            return {
+                id_: pending.outcome for id_, pending in waiting.items() if not lease.followed or _is_ready(pending)
+            }
         for id_, pending in waiting.items():
             if isinstance(pending.outcome, Extend) and pending.outcome.until < extension.until:
                 waiting[id_] = pending._replace(outcome=extension)
         outcomes: dict[Id, Outcome] = dict.fromkeys(lease.to_be_renewed(now), extension)
-        outcomes.update({id_: pending.outcome for id_, pending in waiting.items()})
+        outcomes.update({id_: one.outcome for id_, one in waiting.items() if not lease.followed or _is_ready(one)})
         if not outcomes:
             self._end_renewal(lease)
         return outcomes
@@ -352,14 +226,18 @@ class SettleBuffer:
         self._renew_now &= bool(self._renewals)
         return extension
 
-    def done(self, lease: Lease, outcomes: dict[Id, Outcome], settled: SettleResult) -> None:
-        """Apply a commit: update the lease, and wake the callers that wait for these outcomes."""
+    def done(self, lease: Lease, outcomes: dict[Id, Outcome], settled: SettleResult) -> list[FollowUps]:
+        """Apply a commit: update the lease, and wake the callers that wait for these outcomes.
+
+        Returns the follow-ups that were committed.
+        """
         with self._lock:
             extension = self._end_renewal(lease)
             deliveries = dict(lease.deliveries) if extension else {}
             committed = self._committed(lease, outcomes)
             lost = self._leases.settled(lease, outcomes, settled)
         gone = {delivery.id for delivery in lost}
+        followed = _followed(committed, gone) if lease.followed else []
         self._recorder.count([outcome for id_, outcome in outcomes.items() if id_ not in gone])
         if self._recorder.observers.on:
             self._recorder.observe(lease.row, committed, gone)
@@ -367,13 +245,14 @@ class SettleBuffer:
             for pending in committed:
                 if pending.tickets:
                     pending.over(lost=False)
-            return
+            return followed
         for pending in committed:
             deliveries.pop(pending.delivery.id, None)
             self._recorder.conclude(pending, lost=pending.delivery.id in gone)
         if extension:
             renewed = [one for one in deliveries.values() if outcomes.get(one.id) is extension]
             self._recorder.conclude_renewal(lease.row, renewed, gone, extension.until)
+        return followed
 
     def _committed(self, lease: Lease, outcomes: dict[Id, Outcome]) -> list[PendingOutcome]:
         """Remove committed outcomes; later ones of the lease are sorted again, as their deliveries may have moved."""
@@ -400,6 +279,21 @@ class SettleBuffer:
         return min(self._flush_at, self._leases.next_renewal)
 
 
+def _is_ready(pending: PendingOutcome) -> bool:
+    """Whether nothing must be written before an outcome."""
+    follow_ups = pending.delivery.follow_ups
+    return follow_ups is None or follow_ups.ready or not isinstance(pending.outcome, Ack)
+
+
+def _followed(committed: Iterable[PendingOutcome], gone: set[Id]) -> list[FollowUps]:
+    """The follow-ups of acks, except of those that were lost."""
+    return [
+        one.delivery.follow_ups
+        for one in committed
+        if one.delivery.follow_ups and isinstance(one.outcome, Ack) and one.delivery.id not in gone
+    ]
+
+
 def _take_back(waiting: dict[Id, PendingOutcome], pending: PendingOutcome, ticket: SettleTicket) -> None:
     """End this ticket's wait for an outcome, and withdraw the outcome if no other ticket waits for it."""
     others = tuple(other for other in pending.tickets if other is not ticket)
@@ -422,9 +316,3 @@ def _merged(earlier: PendingOutcome, later: PendingOutcome) -> PendingOutcome:
         case _:
             later.over(lost=False)
             return earlier
-
-
-def _settled_already(delivery: BaseDelivery, outcome: str) -> LeaseLost | AlreadySettled:
-    """The error for a second outcome of a delivery."""
-    receipt = str(delivery.receipt)
-    return LeaseLost([receipt]) if outcome == "lost" else AlreadySettled(receipt, outcome)

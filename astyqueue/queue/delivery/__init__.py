@@ -5,6 +5,7 @@
 - `delivery`: deliveries for threads, whose `ack`, `release`, `fail`, `extend` and `reject` wait for the commit, and
   `Received`, several of them as one context manager. `astyqueue.aio.delivery` is written from it, for tasks.
 - `batch`: the part of `Received` that both have in common.
+- `follow_ups`: the messages that are sent when a delivery is acked.
 - `current_delivery`: the delivery that a task runs for.
 - `retry_policy`: what becomes of a failed delivery: again after a backoff, or a dead letter with a reason.
 

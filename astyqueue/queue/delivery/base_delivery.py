@@ -10,13 +10,16 @@ from typing import Final
 from pydantic import JsonValue
 
 from astyqueue.clock import instant
+from astyqueue.errors import AlreadySettled, BadInput, LeaseLost
 from astyqueue.ids import Id
 from astyqueue.model.envelope import MessageId, Receipt
+from astyqueue.model.message import Message
 from astyqueue.protocol.claiming.selection import ClaimedMessage
 from astyqueue.protocol.layout.columns import Entry, State, Timer
 from astyqueue.protocol.layout.unique_key import NOTHING, SettleEffects, settle_effects
 from astyqueue.protocol.settling.outcomes import Extend, Outcomes, SettlePlan
 from astyqueue.protocol.settling.settle import SettleResult
+from astyqueue.queue.delivery.follow_ups import FollowUpQueue, FollowUps
 from astyqueue.units import NEVER
 from astyqueue.waiting import Wakeup
 
@@ -31,7 +34,8 @@ AT_MOST_ONCE: Final = "at most once"
 class Lease:
     """A lease of this process: its current timer and its unsettled deliveries.
 
-    `since` and `renew_at` are microseconds since 1970; `unsure` are settle commits whose outcome is unknown.
+    `since` and `renew_at` are microseconds since 1970; `unsure` are settle commits whose outcome is unknown;
+    `followed`: a delivery under it has follow-ups.
     """
 
     row: str
@@ -41,6 +45,7 @@ class Lease:
     renew_at: int = NEVER
     unsure: list[SettlePlan] = field(default_factory=list)
     since: int = 0
+    followed: bool = False
 
     def __repr__(self) -> str:
         """The row, when it ends and is renewed (microseconds since 1970), and its unsettled deliveries."""
@@ -70,7 +75,8 @@ class BaseDelivery:
         "began": "When its handler began, in microseconds since 1970, if later than the claim; else None.",
         "error": "The error that made the attempt fail; None if it did not.",
         "failure": "Why the attempt failed, in one line; empty if it did not.",
-        "goes_alone": "Whether settling it for good changes no other columns: no unique key, and not repeatable.",
+        "follow_ups": "The messages that are sent when it is acked; None if there are none.",
+        "goes_alone": "Whether an ack changes no other columns: no unique key, not repeatable, and no follow-ups.",
         "id": "The last part of `message_id` as sixteen sortable bytes, for code built on a queue. Use `message_id`.",
         "lease": "The lease; None if delivery settled the message (at most once).",
         "priority": "The priority of the message, as it was sent.",
@@ -94,6 +100,7 @@ class BaseDelivery:
         self.settling: str | None = None
         self.renew_until: int | None = 0
         self.began: int | None = None
+        self.follow_ups: FollowUps | None = None
         self.failure = ""
         self.error: BaseException | None = None
 
@@ -162,6 +169,22 @@ class BaseDelivery:
         """Whether it has an outcome, or hooks are being called for one."""
         return self.settled is not None or self.settling is not None
 
+    def add_follow_up(self, message: Message, own: FollowUpQueue, to: FollowUpQueue) -> None:
+        """Have a message sent `to` a queue when this delivery, of the queue `own`, is acked."""
+        if to.connection is not own.connection:
+            problem = "a follow-up goes to a queue of the same connection: open both from one `connect(url)`"
+            raise BadInput(problem)
+        if self.lease is None or self.decided:
+            raise settled_already(self)
+        follow_ups = self.follow_ups or FollowUps(self.message_id)
+        follow_ups.add(message, to)
+        self.take_over(follow_ups)
+
+    def take_over(self, follow_ups: FollowUps | None) -> None:
+        """Send these when it is acked: its own, or those of an earlier delivery of the message to this process."""
+        if follow_ups is not None and self.lease is not None:
+            self.follow_ups, self.goes_alone, self.lease.followed = follow_ups, False, True
+
     @property
     def due_us(self) -> int:
         """When it was due for the first time, in microseconds since 1970, even outside the range of `datetime`."""
@@ -170,6 +193,12 @@ class BaseDelivery:
     def __repr__(self) -> str:
         """The message, the attempt and the outcome."""
         return f"<{type(self).__name__} {self.message_id} attempt {self.attempt}, {self.settled or 'leased'}>"
+
+
+def settled_already(delivery: BaseDelivery) -> LeaseLost | AlreadySettled:
+    """The error for what a delivery that has an outcome no longer takes."""
+    outcome, receipt = delivery.settled or delivery.settling, str(delivery.receipt)
+    return LeaseLost([receipt]) if outcome == "lost" else AlreadySettled(receipt, outcome or "")
 
 
 #: Makes deliveries of messages that were claimed from a row under one lease.
@@ -237,6 +266,7 @@ def _follow(lease: Lease, worked: SettlePlan) -> list[Lease]:
 def _parted(lease: Lease, timer: Timer) -> Lease:
     """Split off the lease of messages that were extended without the others."""
     parted = Lease(lease.row, timer, lease.duration, renew_at=lease.renew_at, unsure=lease.unsure, since=lease.since)
+    parted.followed = lease.followed
     for entry in timer.entries:
         if delivery := lease.deliveries.pop(entry.id, None):
             delivery.lease = parted

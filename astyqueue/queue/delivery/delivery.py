@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
 from typing import Self
 
 from astyqueue.durations import Duration, as_microseconds
+from astyqueue.model.message import Message, as_message
 from astyqueue.protocol.claiming.selection import ClaimedMessage
 from astyqueue.protocol.settling.outcomes import ACK, Outcome
 from astyqueue.queue.delivery.base_delivery import BaseDelivery, DeliveryFactory, Lease
 from astyqueue.queue.delivery.batch import DeliveryBatch, raise_lost
+from astyqueue.queue.delivery.follow_ups import Destination, FollowUpQueue
 from astyqueue.queue.delivery.retry_policy import RetryPolicy, error_text, rejected
 
 Settler = Callable[[list[tuple[BaseDelivery, Outcome]]], list[BaseDelivery]]
@@ -20,14 +22,15 @@ Settler = Callable[[list[tuple[BaseDelivery, Outcome]]], list[BaseDelivery]]
 class Delivery(BaseDelivery):
     """One delivery of a message. A settle is durable when its call returns; LeaseLost if the receipt is not current."""
 
-    __slots__ = ("_settler", "_terms")
+    __slots__ = ("_queue", "_settler", "_terms")
 
     _settler: Settler
     _terms: RetryPolicy
+    _queue: FollowUpQueue
 
     @classmethod
-    def settled_by(cls, settler: Settler, terms: RetryPolicy) -> DeliveryFactory:
-        """A factory of deliveries that `settler` settles under the policy `terms`."""
+    def settled_by(cls, settler: Settler, terms: RetryPolicy, queue: FollowUpQueue) -> DeliveryFactory:
+        """A factory of deliveries of `queue` that `settler` settles under the policy `terms`."""
 
         def handed(row: str, claimed: Sequence[ClaimedMessage], lease: Lease | None) -> list[BaseDelivery]:
             deliveries: list[BaseDelivery] = []
@@ -35,6 +38,7 @@ class Delivery(BaseDelivery):
                 delivery = cls(row, one, lease)
                 delivery._settler = settler
                 delivery._terms = terms
+                delivery._queue = queue
                 deliveries.append(delivery)
             return deliveries
 
@@ -64,6 +68,33 @@ class Delivery(BaseDelivery):
     def reject(self, reason: str = "rejected") -> None:
         """Make it a dead letter with this reason."""
         self._settle(rejected(reason, self.attempt))
+
+    def then(
+        self,
+        body: object,
+        *,
+        queue: Destination | None = None,
+        key: str | None = None,
+        delay: Duration | None = None,
+        at: datetime | None = None,
+        priority: int = 0,
+        headers: Mapping[str, str] | None = None,
+        expires: Duration | datetime | None = None,
+        lease: Duration | None = None,
+        max_attempts: int | None = None,
+    ) -> None:
+        """Have a message (a body, or a `Message`) sent when this delivery is acked, and only then; call it before.
+
+        In the same row of this queue it is sent in the commit of the ack: both happen, or neither. In another row, or
+        in `queue`, one of the same connection, it is sent before the ack, at least once: a later attempt that calls
+        `then` alike sends no second message, unless the two differ in body, options or moment. The options are those
+        of `send`, `delay` counts from this call, and there are no unique keys.
+        """
+        options = Message(None, key, delay, at, priority, headers, expires, lease, max_attempts)
+        self._add_follow_up(as_message(body, options), queue)
+
+    def _add_follow_up(self, message: Message, queue: Destination | None) -> None:
+        self.add_follow_up(message, self._queue, self._queue if queue is None else queue.follow_ups)
 
     def _settle(self, outcome: Outcome) -> None:
         raise_lost(self._settler([(self, outcome)]))

@@ -89,6 +89,12 @@ class Placement:
             return self._ring.row(moment, number % self._ring.layout.concurrency_shards)
         return self.row(moment, self._spot(one))
 
+    def fits(self, row: str, one: PreparedMessage, moment: int) -> bool:
+        """Whether a message with this time may be stored in this row."""
+        if one.key is None and self._takes_turns:
+            return self._ring.contains(row) and self._ring.place(row, moment) is not None
+        return self.row(moment, self._spot(one)) == row
+
     def row(self, moment: int, spot: ShardAssignment) -> str:
         """The row of messages with this time and shard."""
         return self._ring.home(spot.shard) if spot.at_home else self._ring.row(moment, spot.shard)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice, product
 from typing import Final, NamedTuple, Protocol
 
@@ -15,14 +15,14 @@ from astyqueue.errors import BadInput, StoreUnavailable, Vetoed
 from astyqueue.ids import IdSource, moment
 from astyqueue.model.envelope import MessageId
 from astyqueue.model.event import Kind
-from astyqueue.model.message import Message, MessageEncoder, PreparedMessage, Unique
+from astyqueue.model.message import Message, MessageEncoder, PreparedMessage, Unique, own_options
 from astyqueue.protocol.layout.rows import Ring
 from astyqueue.protocol.sending.insert import message_put, send
 from astyqueue.protocol.sending.key_hints import write_key_hints
 from astyqueue.protocol.sending.unique import KeyHolder
 from astyqueue.protocol.steps import Client, Steps, batches_within
 from astyqueue.queue.history_writer import HistoryWriter
-from astyqueue.queue.hooks import Hook, notified
+from astyqueue.queue.hooks import Hook, call_after_delete, notified
 from astyqueue.queue.producing.placement import Placement
 from astyqueue.queue.producing.unique import commits_of, send_part, sent_or_kept
 from astyqueue.queue.settings_sync import SettingsSync
@@ -32,9 +32,6 @@ from astyqueue.store import Batch, Put
 CHUNK: Final = 1_000
 #: The number of batches sent at once.
 _TOGETHER: Final = 8
-_NO_OPTIONS: Final = Message(None)
-#: The options of a `Message` besides its body, and their defaults.
-_OPTIONS: Final = {option.name: option.default for option in fields(Message) if option.name != "body"}
 
 
 class _Part(NamedTuple):
@@ -212,7 +209,8 @@ class Producer:
         source = _iterated(items)
         while chunk := list(islice(source, CHUNK)):
             wanted = [
-                (item.body, _own(item, options)) if isinstance(item, Message) else (item, options) for item in chunk
+                (item.body, own_options(item, options)) if isinstance(item, Message) else (item, options)
+                for item in chunk
             ]
             yield from self._send_chunk(wanted, report)
         self._count_sent(report.sent)
@@ -290,7 +288,8 @@ class Producer:
         return self._history.beside(self._history.events.of_sending(id_, one) for id_, one in sent)
 
     def _record_unique(self, holders: Mapping[int, KeyHolder], composed: Mapping[int, PreparedMessage]) -> Steps[None]:
-        """Write history events for messages sent with unique keys, and for those that they replaced."""
+        """Write history events for messages sent with unique keys, and for those that they replaced; call hooks."""
+        call_after_delete(self._hooks, [holder.replaced for holder in holders.values() if holder.replaced], "replaced")
         if self._history.wants(Kind.SENT):
             events, sent = self._history.events, {place: holder for place, holder in holders.items() if holder.sent}
             gone = [(holder.replaced, composed[place].key) for place, holder in sent.items() if holder.replaced]
@@ -322,23 +321,6 @@ def _iterated(items: Iterable[object]) -> Iterator[object]:
             "an async generator is accepted by send_many of astyqueue.aio"
         )
         raise BadInput(problem) from error
-
-
-def as_message(item: object, options: Message) -> Message:
-    """The message to send: a `Message` as it is, anything else as a body with these options. BadInput for both."""
-    return _own(item, options) if isinstance(item, Message) else replace(options, body=item)
-
-
-def _own(message: Message, options: Message) -> Message:
-    if options != _NO_OPTIONS and (
-        given := [name for name, usual in _OPTIONS.items() if getattr(options, name) != usual]
-    ):
-        problem = (
-            f"a Message has its own options, so {', '.join(f'{name}=' for name in given)} beside it would be lost: "
-            f"set {'it' if len(given) == 1 else 'them'} in the Message, or send its body"
-        )
-        raise BadInput(problem)
-    return message
 
 
 def _parts(row: str, puts: list[Put], places: list[int]) -> Iterator[_Part]:

@@ -11,7 +11,7 @@ from astyqueue.aio.queue import MessageQueue
 from astyqueue.durations import Duration
 from astyqueue.model.message import Message
 from astyqueue.queue.producing.producer import SendReport, Sent
-from astyqueue.tasks.base_task import BaseSending, BaseTask, TaskOptions
+from astyqueue.tasks.base_task import BaseSending, BaseTask, TaskOptions, current_delivery
 from astyqueue.tasks.signature import Call
 from astyqueue.tasks.task import Task as Blocking
 
@@ -49,6 +49,13 @@ class Task(BaseTask[P, R_co]):
         then.
         """
         return await self.using().send(*args, **kwargs)
+
+    async def then(self, *args: P.args, **kwargs: P.kwargs) -> None:
+        """Send a call with these arguments when the running task is acked, and only then: see `Delivery.then`.
+
+        NotFound where no task runs for a message.
+        """
+        await self.using().then(*args, **kwargs)
 
     async def send_many(self, calls: Iterable[Call[P]]) -> SendReport:
         """Send many calls of this task in bounded memory.
@@ -97,6 +104,12 @@ class Sending(BaseSending[P]):
         message = self.message(*args, **kwargs)
         queue = await self._opened(self._task.options.queue)
         return await queue.send(message)
+
+    async def then(self, *args: P.args, **kwargs: P.kwargs) -> None:
+        """Send a call with these options when the running task is acked; see `Task.then`."""
+        delivery, name = current_delivery(), self._task.options.queue
+        queue = None if delivery.message_id.queue == name else await self._opened(name)
+        delivery.then(self.message(*args, **kwargs), queue=queue)
 
     async def send_many(self, calls: Iterable[Call[P]]) -> SendReport:
         """Send many calls, each with these options; see `Task.send_many`."""

@@ -12,7 +12,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from astyqueue import Reject, Retry, Snooze
+from astyqueue import MessageQueue, Reject, Retry, Snooze
 from astyqueue.queue.delivery.delivery import Delivery
 
 
@@ -109,3 +109,11 @@ def unfinished(_: Delivery) -> object:
 def noted(path: Path) -> list[list[str]]:
     """The lines that were noted, in words."""
     return [line.split() for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
+
+
+def following(delivery: Delivery) -> None:
+    """Have a message sent when this one is acked."""
+    if delivery.body == "first":
+        delivery.then("second", key="k", delay="1h", headers={"who": "ada"}, expires="1h", max_attempts=2)
+    if delivery.body == "elsewhere":
+        delivery.then("second", queue=MessageQueue.builder().store("memory://").name("other").build())

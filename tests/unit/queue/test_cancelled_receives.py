@@ -153,5 +153,5 @@ def test_a_hook_may_send_receive_and_settle_when_it_is_told_of_an_outcome(clock:
         except TimeoutError:
             queue.close()
             raise
-    assert hook.told == [("one", "acked"), ("follow-up", "acked")]
+    assert hook.told == [("one", "acked"), ("other", "acked"), ("follow-up", "acked")]
     assert queue.counts().total == 0

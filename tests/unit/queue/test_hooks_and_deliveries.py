@@ -87,7 +87,7 @@ def test_hooks_hear_that_a_message_was_handed_out_at_most_once(builder: QueueBui
     assert diary.told[2:] == [("at most once", "tick")]
 
 
-def test_what_is_deleted_is_told_to_who_held_it_and_to_no_other_hook(builder: QueueBuilder[MessageQueue]) -> None:
+def test_what_is_deleted_is_lost_to_who_held_it(builder: QueueBuilder[MessageQueue]) -> None:
     diary = Diary()
     queue = builder.hook(diary).build()
     queue.send_many(["held", "waiting"])

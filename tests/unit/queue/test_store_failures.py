@@ -15,7 +15,7 @@ from astyqueue.protocol.layout.columns import HEADER
 from astyqueue.protocol.settling.outcomes import ACK
 from astyqueue.protocol.steps import Commit, Read, Request
 from astyqueue.queue.builder import QueueBuilder
-from astyqueue.queue.consuming.settle_buffer import PendingOutcome
+from astyqueue.queue.consuming.outcome_recorder import PendingOutcome
 from astyqueue.queue.consuming.waiters import Waiters
 from astyqueue.queue.delivery.base_delivery import BaseDelivery, Waiter
 from astyqueue.store import Batch, Put, Store

@@ -1,0 +1,112 @@
+"""Handlers of every kind send messages that go with the ack of their delivery, and only with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from astyqueue import Connection, Dispatcher, aio
+from astyqueue.dispatch.backlog_size import AdaptivePrefetch, MessageQuota
+from astyqueue.dispatch.execution import HandlerExecutions
+from astyqueue.dispatch.handlers import Handler, HandlerRegistry
+from astyqueue.queue.delivery.delivery import Delivery
+from astyqueue.queue.queue import MessageQueue
+from astyqueue.queue.runtime import ReceiveRequest
+from astyqueue.stores.memory import MemoryStore
+from astyqueue.testing import TimeMachine
+from astyqueue.units import SECOND
+from tests.unit.dispatch import in_children
+from tests.unit.dispatch.stage import Stage
+
+
+def bodies(queue: MessageQueue) -> list[object]:
+    return [found.body for found in queue.peek(100, "all")]
+
+
+def threaded(delivery: Delivery | aio.Delivery) -> None:
+    if delivery.body == "first":
+        delivery.then("second", delay="1h")
+
+
+async def awaited(delivery: aio.Delivery) -> None:
+    threaded(delivery)
+
+
+@pytest.mark.every_store
+@pytest.mark.parametrize("handler", [threaded, awaited])
+def test_a_follow_up_is_sent_when_the_handler_returns(stage: Stage, handler: Callable[..., object]) -> None:
+    stage.queue.send("first")
+    stage.start(handler)
+    assert stage.when_settled(1) == {"acked": 1}
+    assert bodies(stage.queue) == ["second"]
+
+
+def test_a_chain_of_follow_ups_runs_to_its_end(stage: Stage) -> None:
+    def count_down(delivery: Delivery) -> None:
+        if delivery.body:
+            delivery.then(int(str(delivery.body)) - 1)
+
+    stage.queue.send(20)
+    stage.start(count_down)
+    assert stage.when_settled(21) == {"acked": 21}
+    assert stage.queue.counts().total == 0
+
+
+def test_a_handler_that_fails_sends_nothing(stage: Stage) -> None:
+    def fails(delivery: Delivery) -> None:
+        delivery.then("second")
+        problem = "no such address"
+        raise LookupError(problem)
+
+    stage.queue.send("first")
+    stage.start(fails, max_attempts=1)
+    assert stage.when_settled(1) == {"rejected": 1}
+    assert "second" not in bodies(stage.queue)
+    assert len(stage.queue.dead_letters()) == 1
+
+
+def test_each_message_of_a_batch_has_its_own(stage: Stage) -> None:
+    def together(deliveries: list[Delivery]) -> None:
+        for delivery in deliveries:
+            delivery.then(f"after {delivery.body}", delay="1h")
+
+    stage.queue.send_many(["one", "two", "three"])
+    stage.start(together, batch=(3, "1s"))  # type: ignore[arg-type]  # a batch handler
+    assert stage.when_settled(3) == {"acked": 3}
+    assert sorted(map(str, bodies(stage.queue))) == ["after one", "after three", "after two"]
+
+
+def test_a_handler_in_a_process_sends_to_its_own_queue(stage: Stage) -> None:
+    stage.queue.send("first")
+    dispatcher = Dispatcher.builder().queue(stage.queue).handler(in_children.following, kind="process").processes(1)
+    stage.begin(dispatcher.build())
+    assert stage.when_settled(1) == {"acked": 1}
+    [second] = stage.queue.find("k")
+    assert (second.body, second.key) == ("second", "k")
+    stage.queue.send("elsewhere", max_attempts=1)
+    assert stage.when_settled(2) == {"acked": 1, "rejected": 1}
+    assert "leave out queue=" in stage.queue.dead_letters()[0].reason
+
+
+def test_a_message_handed_out_again_while_it_is_handled_keeps_its_follow_ups(clock: TimeMachine) -> None:
+    queue = Connection(MemoryStore(clock), clock).queue("emails", lease="10s", time_shards=1, concurrency_shards=1)
+    queue.send("first")
+
+    def taken() -> Delivery:
+        [delivery] = queue.run(queue.core.take(ReceiveRequest(1, 0, queue.delivery, renew=True)))
+        assert isinstance(delivery, Delivery)
+        delivery.renew_until = clock.now()
+        return delivery
+
+    def slow(delivery: Delivery) -> None:
+        delivery.then("second")
+        clock.advance("11s")
+        executions.carry_out(taken())
+
+    roster = HandlerRegistry()
+    roster.add(Handler("slow", slow), None)
+    executions = HandlerExecutions(queue, roster, AdaptivePrefetch(2, 10 * SECOND, None), MessageQuota(None))
+    executions.carry_out(taken())
+    queue.run(queue.core.claimer.flush())
+    assert bodies(queue) == ["second"]

@@ -1,0 +1,172 @@
+"""Hooks hear of every end of a message, once: what was removed, and what was settled by its receipt."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from astyqueue import Hook, LeaseLost, MessageQueue, Vetoed
+from astyqueue.model.envelope import MessageId
+from astyqueue.model.views import Standing
+from astyqueue.queue.builder import QueueBuilder
+from astyqueue.queue.delivery.base_delivery import BaseDelivery
+from astyqueue.testing import TimeMachine
+from astyqueue.triggers import Every
+from tests.support.places import ONE_ROW
+
+
+class Ends(Hook):
+    """Records every end of a message."""
+
+    def __init__(self) -> None:
+        self.heard: list[tuple[MessageId, str]] = []
+        self.asked: list[str] = []
+        self.forbidden = ""
+
+    def before_settle(self, delivery: BaseDelivery, outcome: str) -> None:
+        self.asked.append(f"{outcome} {delivery.body}")
+        if outcome == self.forbidden:
+            reason = "not like this"
+            raise Vetoed(reason)
+
+    def after_settle(self, delivery: BaseDelivery, outcome: str) -> None:
+        self.heard.append((delivery.message_id, outcome))
+
+    def after_burial(self, message: MessageId, kind: str, reason: str) -> None:
+        assert reason
+        self.heard.append((message, kind))
+
+    def after_delete(self, message: MessageId, why: str) -> None:
+        self.heard.append((message, why))
+
+
+@pytest.fixture
+def ends() -> Ends:
+    return Ends()
+
+
+@pytest.fixture
+def watched(builder: QueueBuilder[MessageQueue], ends: Ends) -> MessageQueue:
+    return builder.options(**ONE_ROW).hook(ends).build()
+
+
+@pytest.mark.every_store
+def test_a_deleted_message_is_heard_of_whatever_its_state(watched: MessageQueue, ends: Ends) -> None:
+    dead, leased = watched.send("dead").id, watched.send("leased").id
+    for delivery in watched.receive(2):
+        if delivery.body == "dead":
+            delivery.reject()
+    waiting, keyed = watched.send("waiting").id, watched.send("keyed", key="k").id
+    ends.heard.clear()
+    for message in (dead, leased, waiting):
+        assert watched.delete(message)
+    assert watched.delete(key="k")
+    assert not watched.delete(waiting)
+    assert ends.heard == [(message, "deleted") for message in (dead, leased, waiting, keyed)]
+
+
+@pytest.mark.parametrize(
+    ("removes", "why"), [(MessageQueue.clear, "cleared"), (MessageQueue.drop, "dropped")], ids=["clear", "drop"]
+)
+def test_each_message_that_is_cleared_or_dropped_is_heard_of(
+    watched: MessageQueue, ends: Ends, removes: Callable[[MessageQueue], int], why: str
+) -> None:
+    sent = {watched.send(number).id for number in range(5)}
+    received = watched.receive(2)
+    received[0].reject()
+    ends.heard.clear()
+    assert removes(watched) == 5
+    assert sorted(ends.heard) == sorted((message, why) for message in sent)
+    with pytest.raises(LeaseLost):
+        received[1].ack()
+    assert ends.heard[5:] == [(received[1].message_id, "lost")]
+
+
+def test_purged_letters_are_heard_of(watched: MessageQueue, ends: Ends) -> None:
+    sent = [watched.send(number).id for number in range(3)]
+    for delivery in watched.receive(3):
+        delivery.reject("of no use" if delivery.body else "kept")
+    ends.heard.clear()
+    assert watched.purge(reason="of no use") == 2
+    assert sorted(ends.heard) == sorted((message, "purged") for message in sent[1:])
+
+
+@pytest.mark.parametrize("unique", ["replace", "debounce"])
+def test_a_message_that_was_replaced_is_heard_of(watched: MessageQueue, ends: Ends, unique: str) -> None:
+    first = watched.send("first", key="k", unique=unique, delay="1h").id
+    second = watched.send("second", key="k", unique=unique, delay="1h").id
+    assert ends.heard == [(first, "replaced")]
+    assert watched.delete(second)
+    assert ends.heard[1:] == [(second, "deleted")]
+
+
+def test_the_run_of_a_recurring_message_that_is_stopped_is_heard_of(
+    watched: MessageQueue, ends: Ends, clock: TimeMachine
+) -> None:
+    watched.send("tick", key="clock", trigger=Every("1m"))
+    clock.advance("61s")
+    [run] = watched.receive()
+    assert watched.stop("clock")
+    assert ends.heard == [(run.message_id, "deleted")]
+
+
+@pytest.mark.every_store
+def test_a_settle_by_receipt_asks_hooks_and_is_heard_of(
+    watched: MessageQueue, another: MessageQueue, ends: Ends
+) -> None:
+    watched.send_many(["acked", "rejected", "released"])
+    held = {str(delivery.body): delivery for delivery in another.receive(3)}
+    ends.forbidden = "acked"
+    with pytest.raises(Vetoed):
+        watched.ack(held["acked"].receipt)
+    assert watched.get(held["acked"].message_id).standing is Standing.IN_FLIGHT
+    ends.forbidden = ""
+    watched.ack(held["acked"].receipt)
+    watched.reject(held["rejected"].receipt, "of no use")
+    watched.release(held["released"].receipt, "1h")
+    assert ends.heard == [(held[word].message_id, word) for word in ("acked", "rejected", "released")]
+    assert ends.asked == [f"{word} {word}" for word in ("acked", "acked", "rejected", "released")]
+    with pytest.raises(LeaseLost):
+        watched.ack(held["acked"].receipt)
+    assert len(ends.heard) == 3
+
+
+def test_a_message_at_most_once_that_no_consumer_took_is_heard_of(
+    watched: MessageQueue, ends: Ends, clock: TimeMachine
+) -> None:
+    sent = [watched.send(number, lease=0, expires="1m").id for number in range(3)]
+    claimer = watched.core.claimer
+    taken = watched.receive(3)
+    ends.heard.clear()
+    claimer.give_back(taken[0])
+    clock.advance("61s")
+    assert len(watched.receive()) == 0
+    claimer.give_back(taken[1])
+    watched.close()
+    assert ends.heard == [(sent[0], "expired"), (sent[1], "closed")]
+
+
+def test_a_redriven_letter_that_dies_again_is_heard_of_again(
+    watched: MessageQueue, ends: Ends, clock: TimeMachine
+) -> None:
+    expired = watched.send("too late", expires="1s").id
+    clock.advance("2s")
+    assert len(watched.receive()) == 0
+    assert watched.redrive(force=True).redriven == 1
+    clock.advance("1s")
+    assert len(watched.receive()) == 0
+    assert ends.heard == [(expired, "expired")] * 2
+
+
+def test_what_a_transaction_replaced_is_heard_of_after_its_commit(
+    ends: Ends, clock: TimeMachine, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    file = tmp_path_factory.mktemp("shop") / "queue.db"
+    builder = MessageQueue.builder().store(f"sqlite:///{file}").name("emails").clock(clock).hook(ends)
+    with builder.build() as queue:
+        first = queue.send("first", key="k", unique="replace", delay="1h").id
+        with queue.transaction() as tx:
+            tx.send("second", key="k", unique="replace", delay="1h")
+            assert ends.heard == []
+        assert ends.heard == [(first, "replaced")]
