@@ -61,6 +61,29 @@ def test_what_a_service_sends_a_worker_of_threads_runs(app: aio.App, seen: Seen)
         assert sorted(map(str, seen.first(3))) == ["('ada', 'en')", "('bob', 'fr')", "3"]
 
 
+@pytest.mark.every_store
+def test_a_task_sends_calls_that_go_with_its_ack_to_its_own_queue_and_others(app: aio.App, seen: Seen) -> None:
+    @app.task
+    async def order(number: int) -> None:
+        await bill.then(number)
+        await mail.using(key=f"order {number}").then(number)
+
+    @app.task
+    async def bill(number: int) -> None:
+        seen.note(("bill", number))
+
+    @app.task(queue="mail")
+    async def mail(number: int) -> None:
+        seen.note((aio.current_delivery().key, number))
+
+    async def serve() -> None:
+        await order.send(7)
+
+    played(serve)
+    with app.blocking as blocking, blocking.worker():
+        assert sorted(map(str, seen.first(2))) == ["('bill', 7)", "('order 7', 7)"]
+
+
 def test_a_task_in_a_thread_sends_others_by_calls_that_block(app: aio.App, seen: Seen) -> None:
     @app.task
     def follow(name: str) -> None:
