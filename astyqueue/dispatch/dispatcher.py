@@ -278,7 +278,11 @@ def _workload(plan: DispatcherPlan, supervisor: Supervisor, drain: Callable[...,
     def hold(held: bool) -> None:  # noqa: FBT001 - the presence calls it so
         plan.quota.held = held
         for one in supervisor.subscriptions:
-            one.queue.core.claimer.wake()
+            claimer = one.queue.core.claimer
+            if held:
+                claimer.stand_down()
+            else:
+                claimer.wake()
 
     return Workload(
         queues=lambda: [one.queue for one in supervisor.subscriptions],

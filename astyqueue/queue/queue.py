@@ -192,6 +192,7 @@ class MessageQueue(QueueAdmin):
         try:
             self.run(self._core.close_spool())
             self._flush()
+            self.run(self._core.claimer.leave(for_good=True))
         finally:
             self._core.close()
             if self._owns_store:

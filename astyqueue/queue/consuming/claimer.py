@@ -24,6 +24,7 @@ from astyqueue.queue.consuming.firing import ScheduleFiring
 from astyqueue.queue.consuming.held_leases import HeldLeases
 from astyqueue.queue.consuming.leader_follower import Leadership
 from astyqueue.queue.consuming.leader_rest import LeaderRest
+from astyqueue.queue.consuming.process_permit import ProcessPermit
 from astyqueue.queue.consuming.row_worker import RowWorker, returned
 from astyqueue.queue.consuming.settle_buffer import OutcomeRecorder, SettleBuffer, SettleTicket
 from astyqueue.queue.consuming.waiters import Shares, Waiters
@@ -34,6 +35,7 @@ from astyqueue.queue.metrics import QueueStats
 from astyqueue.queue.row_sharing.paced_doorbell import PacedDoorbell
 from astyqueue.queue.row_sharing.row_locks import RowLocks
 from astyqueue.queue.row_sharing.row_scheduler import RowScheduler
+from astyqueue.queue.row_sharing.row_state import RowState
 from astyqueue.queue.settings_sync import SettingsSync
 from astyqueue.triggers import Triggers
 from astyqueue.units import SECOND, MonotonicUs
@@ -77,6 +79,7 @@ class Claimer:
         self._lead = Leadership(clock, self._round, notifier)
         self._waiters = Waiters(clock)
         self._at_most_once = AtMostOnceBuffer(self._waiters, self.stats, notifier)
+        self.permit = ProcessPermit(process, clock, settings_sync, self._take_over)
         self._work = RowWorker(
             process=process,
             scheduler=scheduler,
@@ -89,11 +92,13 @@ class Claimer:
             row_locks=row_locks,
             doorbell=doorbell,
             recorder=recorder,
+            permit=self.permit,
         )
         self._resting = LeaderRest(clock, scheduler, settings_sync, self._outcomes, self.leases, self.history)
         self._claimed_last = False
         self._flushing: list[SettleTicket] = []
         self._renewing: list[SettleTicket] = []
+        self._leaving: list[SettleTicket] = []
 
     def announce(self, rows: Sequence[tuple[str, int | None]]) -> Steps[None]:
         """Have consumers of this and of other processes scan rows to which a thread of this process sent messages.
@@ -159,6 +164,20 @@ class Claimer:
         yield from self._take_part(self._flushing, self._flushed)
         yield from self.history.flush()
 
+    def stand_down(self) -> None:
+        """Leave the queue to stand-bys once nothing is in hand, until a consumer has credit again."""
+        self.permit.stand_down()
+        self.wake()
+
+    def leave(self, *, for_good: bool = False) -> Steps[None]:
+        """Leave the queue to stand-bys now: release the permit of this process, if it has one and no consumer wants it.
+
+        `for_good`, also if one does. A store that does not answer is not waited for: the permit runs out.
+        """
+        self.permit.leave(for_good=for_good)
+        if self.permit.leaving:
+            yield from self._take_part(self._leaving, lambda: not self.permit.leaving)
+
     def renew_leases(self, stopped: Callable[[], bool]) -> Steps[None]:
         """Take part until `stopped` without receiving, so that leases are renewed; an error in that is raised."""
         yield from self._take_part(self._renewing, stopped)
@@ -218,11 +237,13 @@ class Claimer:
         shares = self._shares()
         if shares and self._at_most_once.hand_out_kept(now, shares=shares):
             return
+        if self.permit.concerns:
+            shares = yield from self._permitted(shares)
         self._outcomes.renew(now)
         urgent = self._outcomes.urgent(now)
         if shares and succeeded:
             succeeded = yield from self._for_waiters(self._scheduler.poll(now), shares)
-        if shares and succeeded and not (urgent and self._claimed_last) and (row := self._scheduler.next_row(now)):
+        if shares and succeeded and not (urgent and self._claimed_last) and (row := self._next_row(now)):
             self._claimed_last = True
             yield from self._for_waiters(self._work.claim_from(row, shares), shares)
             self._wake_hurried()
@@ -233,6 +254,31 @@ class Claimer:
             self._wake_hurried()
         elif succeeded:
             yield from self._with_nothing_urgent(me, until, shares)
+
+    def _permitted(self, shares: Shares) -> Steps[Shares]:
+        """The shares, if this process may claim now or the queue is idle: there it polls without a permit."""
+        idle = self._scheduler.activity.idle
+        keeping = self.permit.keep(wanting=bool(shares), idle=idle, working=self.leases.in_hand > 0)
+        yield from self._for_waiters(keeping, shares)
+        if self._leaving:
+            self._lead.wake_others()
+        return shares if idle or self.permit.granted else {}
+
+    def _next_row(self, now: int) -> RowState | None:
+        """The row to claim from. Without a permit none: if one is due in an idle queue, the next round takes a permit.
+
+        A process that claims only what it finds while nobody has a permit needs none in an idle queue, which so costs
+        no commits.
+        """
+        if self.permit.granted:
+            return self._scheduler.next_row(now)
+        if self._scheduler.has_scan_due(now):
+            self._scheduler.activity.used()
+        return None
+
+    def _take_over(self) -> None:
+        """This process was granted a permit: it polls, and leaves no row to a process that may be gone."""
+        self._scheduler.request(self._process.now(), ignoring_owners=True)
 
     def _with_nothing_urgent(self, me: Wakeup, until: MonotonicUs | None, shares: Shares) -> Steps[None]:
         """Fire due occurrences if no waiter has credit; otherwise rest until there is work."""
@@ -245,6 +291,9 @@ class Claimer:
         self._lead.wake_others()
         if self._lead.passed(until):
             return
+        by = self.permit.next_event
+        if by is not None:
+            until = by if until is None else min(until, by)
         yield from self._for_waiters(self._resting.rest(me, until, now, wanting=bool(shares)), shares)
 
     def _keep_up(self) -> Steps[None]:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from astyqueue.model.message import Message
-from astyqueue.model.settings import Layout, Settings
+from astyqueue.model.settings import Behaviour, Layout, Settings
 from astyqueue.protocol.settling.outcomes import ACK
 from astyqueue.protocol.steps import Commit, Read, Request, Steps, perform, run
 from astyqueue.queue.delivery.base_delivery import BaseDelivery, Waiter
@@ -18,6 +18,7 @@ from astyqueue.units import BEGINNING, SECOND, MonotonicUs
 from astyqueue.waiting import Rest
 
 MILLISECOND = SECOND // 1_000
+BEHAVIOUR = Behaviour()
 
 
 @dataclass
@@ -99,15 +100,23 @@ class Worker:
 class Crew:
     """Workers that share a queue."""
 
-    def __init__(self, store: Store, clock: TimeMachine, layout: Layout) -> None:
+    def __init__(self, store: Store, clock: TimeMachine, layout: Layout, behaviour: Behaviour = BEHAVIOUR) -> None:
         self.clock = clock
         self.workers: list[Worker] = []
         self._store = store
-        self._settings = Settings(name="mail", layout=layout)
+        self._settings = Settings(name="mail", layout=layout, behaviour=behaviour)
 
-    def join(self, *, ways: ClientOptions = DEFAULT_OPTIONS, **options: object) -> Worker:
-        """One more process; it is at work at once."""
-        worker = Worker(QueueRuntime(self._settings, self.clock, (), ways=ways), self._store, **options)  # type: ignore[arg-type]  # a worker's options
+    def join(
+        self,
+        *,
+        ways: ClientOptions = DEFAULT_OPTIONS,
+        clock: TimeMachine | None = None,
+        store: Store | None = None,
+        **options: object,
+    ) -> Worker:
+        """One more process, perhaps with a clock and a way to the store of its own; it is at work at once."""
+        core = QueueRuntime(self._settings, clock or self.clock, (), ways=ways)
+        worker = Worker(core, store or self._store, **options)  # type: ignore[arg-type]  # a worker's options
         self.workers.append(worker)
         worker.start()
         worker.work()
