@@ -256,25 +256,20 @@ class Claimer:
             yield from self._with_nothing_urgent(me, until, shares)
 
     def _permitted(self, shares: Shares) -> Steps[Shares]:
-        """The shares, if this process may claim now or the queue is idle: there it polls without a permit."""
-        idle = self._scheduler.activity.idle
-        keeping = self.permit.keep(wanting=bool(shares), idle=idle, working=self.leases.in_hand > 0)
+        """The shares, if this process may claim now, or has nothing to claim: it polls an idle queue without a permit.
+
+        So a limited queue costs no commits while it is idle, and every process knows when something falls due in it.
+        """
+        needed = not self._scheduler.activity.idle or self._scheduler.has_scan_due(self._process.now())
+        keeping = self.permit.keep(wanting=bool(shares), needed=needed, working=self.leases.in_hand > 0)
         yield from self._for_waiters(keeping, shares)
         if self._leaving:
             self._lead.wake_others()
-        return shares if idle or self.permit.granted else {}
+        return {} if needed and not self.permit.granted else shares
 
     def _next_row(self, now: int) -> RowState | None:
-        """The row to claim from. Without a permit none: if one is due in an idle queue, the next round takes a permit.
-
-        A process that claims only what it finds while nobody has a permit needs none in an idle queue, which so costs
-        no commits.
-        """
-        if self.permit.granted:
-            return self._scheduler.next_row(now)
-        if self._scheduler.has_scan_due(now):
-            self._scheduler.activity.used()
-        return None
+        """The row to claim from; none without a permit, which the next round takes if a poll found something due."""
+        return self._scheduler.next_row(now) if self.permit.granted else None
 
     def _take_over(self) -> None:
         """This process was granted a permit: it polls, and leaves no row to a process that may be gone."""

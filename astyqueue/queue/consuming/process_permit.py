@@ -1,8 +1,9 @@
 """The permit of this process in a queue that limits how many processes claim from it at the same time.
 
-The leader takes a permit when the queue is in use and a consumer wants deliveries, renews it at a third of its lease,
-and releases it when the queue becomes idle or the process leaves. Without one, the process stands by: it claims
-nothing, and looks for a free permit every 400 ms. Where the limit is not set, none of this makes a request.
+The leader takes a permit when a consumer wants deliveries and the queue is in use, or something is due in it. It renews
+the permit at a third of its lease, and releases it when the queue is idle or the process leaves. Without one, the
+process stands by: it claims nothing, and looks for a free permit every 400 ms. Where the limit is not set, none of this
+makes a request.
 """
 
 from __future__ import annotations
@@ -141,19 +142,19 @@ class ProcessPermit:
         """Whether the leader has not yet followed `leave`."""
         return self._releasing and self._held is not None
 
-    def keep(self, *, wanting: bool, idle: bool, working: bool) -> Steps[None]:
+    def keep(self, *, wanting: bool, needed: bool, working: bool) -> Steps[None]:
         """Take, renew or release the permit, if it is time.
 
-        `wanting`: a consumer would accept a delivery; `idle`: nothing happens in the queue; `working`: messages are
-        leased to this process. Store errors are raised only while the process may not claim.
+        `wanting`: a consumer would accept a delivery; `needed`: the queue is in use, or something is due in it;
+        `working`: messages are leased to this process. Store errors are raised only while it may not claim.
         """
         wanting = wanting and not self._ended
         self._yielding = self._yielding and not wanting
         yields = not wanting and (self._releasing or (self._yielding and not working))
         held, self.next_event, self._releasing = self._held, None, False
-        if held and (idle or yields or held.permit.place >= self._limit):
+        if held and (not needed or yields or held.permit.place >= self._limit):
             yield from self._release(held.permit)
-        if idle or not self._limit:
+        if not needed or not self._limit:
             self._standing_by = None
             return
         if self._held is None and not wanting:

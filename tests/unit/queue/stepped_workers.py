@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from astyqueue.model.message import Message
 from astyqueue.model.settings import Behaviour, Layout, Settings
 from astyqueue.protocol.settling.outcomes import ACK
-from astyqueue.protocol.steps import Commit, Read, Request, Steps, perform, run
+from astyqueue.protocol.steps import Answer, Commit, Read, Request, Steps, carry_out, run
 from astyqueue.queue.delivery.base_delivery import BaseDelivery, Waiter
 from astyqueue.queue.options import DEFAULT_OPTIONS, ClientOptions
 from astyqueue.queue.runtime import QueueRuntime
@@ -19,6 +19,7 @@ from astyqueue.waiting import Rest
 
 MILLISECOND = SECOND // 1_000
 BEHAVIOUR = Behaviour()
+NOTHING = Answer()
 
 
 @dataclass
@@ -45,11 +46,11 @@ class Worker:
     _resting: MonotonicUs | None = BEGINNING
     _steps: Steps[None] | None = None
     _seat: Waiter | None = None
-    _answer: object = None
+    _answer: Answer = NOTHING
 
     def start(self) -> None:
         self._seat = Waiter(lambda: self.hands - len(self._in_hand), self._accept)
-        self._steps, self._answer = self.core.claimer.serve(self._seat, lambda: False), None
+        self._steps, self._answer = self.core.claimer.serve(self._seat, lambda: False), NOTHING
 
     def _accept(self, deliveries: list[BaseDelivery]) -> None:
         now = self.core.clock.now()
@@ -70,13 +71,13 @@ class Worker:
         assert self._steps is not None
         if self.listens and self._seat is not None and self._seat.wakeup is not None:
             self._seat.wakeup.waited(self._wake)
-        while not isinstance(request := self._steps.send(self._answer), Rest) or self._waits_for_an_answer(request):
+        while not isinstance(request := self._answer.into(self._steps), Rest) or self._waits_for_an_answer(request):
             self.requests.append(request)
-            self._answer = perform(request, self.store)
+            self._answer = carry_out(request, self.store)
             if self.paced:
                 self._resting = BEGINNING
                 return
-        self._answer, self._resting = None, request.until
+        self._answer, self._resting = NOTHING, request.until
         self.rests += 1
         if self.listens and not request.wakeup.call_when_set(self._wake):
             self._resting = BEGINNING
