@@ -187,6 +187,7 @@ class MessageQueue(QueueAdmin):
         try:
             await self.run(self._core.close_spool())
             await self._flush()
+            await self.run(self._core.claimer.leave(for_good=True))
         finally:
             self._core.close()
             if self._owns_store:

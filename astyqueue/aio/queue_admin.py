@@ -16,7 +16,7 @@ from astyqueue.model.event import Event
 from astyqueue.model.explanation import Explanation
 from astyqueue.model.settings import Settings
 from astyqueue.model.validation import check_count
-from astyqueue.model.views import Counts, DeadLetter, Found, RedriveReport, RescanReport
+from astyqueue.model.views import Counts, DeadLetter, Found, QueuePermits, RedriveReport, RescanReport
 from astyqueue.protocol.admin.browser import MessageBrowser
 from astyqueue.protocol.history import HistoryCursor
 from astyqueue.protocol.steps import Steps, arun
@@ -167,6 +167,10 @@ class QueueAdmin:
             for found in await self.run(inspection.next_browsed(self.core, browser)):
                 yield found
 
+    async def permits(self) -> QueuePermits:
+        """Which processes may claim, and which stand by, if `max_active_processes` limits how many claim at a time."""
+        return await self.run(inspection.permits(self.core))
+
     async def counts(self) -> Counts:
         """The number of messages in each state, without those that only a `rescan` finds.
 
@@ -262,7 +266,7 @@ class QueueAdmin:
         """Change the queue's behaviour, in this process at once and in others within ten seconds.
 
         Settings are lease, lease_cap, max_attempts, max_attempts_cap, backoff, backoff_cap, paused, body_bytes,
-        history, history_kept and deduplication.
+        history, history_kept, deduplication, max_active_processes and permit_lease.
         """
         return await self.run(self.core.configure(settings))
 
