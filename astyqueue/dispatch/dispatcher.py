@@ -278,11 +278,9 @@ def _workload(plan: DispatcherPlan, supervisor: Supervisor, drain: Callable[...,
     def hold(held: bool) -> None:  # noqa: FBT001 - the presence calls it so
         plan.quota.held = held
         for one in supervisor.subscriptions:
-            claimer = one.queue.core.claimer
             if held:
-                claimer.stand_down()
-            else:
-                claimer.wake()
+                one.queue.core.claimer.permit.stand_down()
+            one.queue.core.claimer.wake()
 
     return Workload(
         queues=lambda: [one.queue for one in supervisor.subscriptions],

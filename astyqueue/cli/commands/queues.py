@@ -63,7 +63,7 @@ def show(session: Session, *, name: str) -> None:
     history_kept=30d        ... and for how long
     deduplication=7d        how long after it is settled a row of Spark or a message of a spool is not sent again
     max_active_processes=1  how many processes claim at the same time; the others stand by (0: any number) ...
-    permit_lease=15s        ... and take over at most so long, and a second, after one of these has died
+    permit_lease=15s        ... and take over within this and a second when one of these has died
 
     The layout (shards, priorities) is fixed when a queue is created.
     """,
@@ -86,9 +86,9 @@ def set_settings(session: Session, *, name: str, settings: tuple[str, ...]) -> N
     short_help="Show which processes claim from a queue, and which stand by.",
     help="""Show which processes have the permits of the queue NAME, and which stand by for one.
 
-    That is so for a queue that limits how many processes claim from it at the same time (max_active_processes). Nobody
-    has a permit while nothing happens in the queue. A process has the name that its log calls worker: host, process id
-    and a random part.
+    That is so for a queue that limits how many processes claim from it at the same time (max_active_processes). No
+    process has one while nothing happens in the queue. A process has the name that its log calls worker: host, process
+    id and a random part.
     """,
 )
 @click.argument("name")

@@ -49,7 +49,7 @@ class PermitTable(NamedTuple):
         return next((one for one in self.permits.values() if one.holder.process == process), None)
 
     def free(self, limit: int, now: int) -> list[int]:
-        """The places below `limit` whose permits nobody has now."""
+        """The places below `limit` whose permits no process has now."""
         return [place for place in range(limit) if (one := self.permits.get(place)) is None or one.holder.until <= now]
 
     def waiting(self, now: int) -> list[ActiveProcess]:
@@ -75,7 +75,7 @@ def new_permit(process: Client, place: int, since: int, until: int) -> Permit:
 
 
 def put_permit(queue: str, permit: Permit, known: bytes | None, now: int) -> Steps[bool]:
-    """Take or renew a permit if its column has the `known` bytes; raises OutcomeUnknown if that cannot be told."""
+    """Take or renew a permit if its column has the `known` bytes; raises OutcomeUnknown if that is not known."""
     put = Put(_name(permit.place), permit.value, ttl=_seconds(permit.holder.until - now))
     return (yield from _change(Batch(permits_row(queue), (put,)), permit.place, known))
 

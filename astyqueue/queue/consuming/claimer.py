@@ -22,11 +22,11 @@ from astyqueue.protocol.steps import Client, Steps
 from astyqueue.queue.consuming.at_most_once import AtMostOnceBuffer
 from astyqueue.queue.consuming.firing import ScheduleFiring
 from astyqueue.queue.consuming.held_leases import HeldLeases
-from astyqueue.queue.consuming.leader_follower import Leadership
+from astyqueue.queue.consuming.leader_follower import Leadership, Participants
 from astyqueue.queue.consuming.leader_rest import LeaderRest
-from astyqueue.queue.consuming.process_permit import ProcessPermit
+from astyqueue.queue.consuming.process_permit import ClaimPermission, ProcessPermit
 from astyqueue.queue.consuming.row_worker import RowWorker, returned
-from astyqueue.queue.consuming.settle_buffer import OutcomeRecorder, SettleBuffer, SettleTicket
+from astyqueue.queue.consuming.settle_buffer import OutcomeRecorder, SettleBuffer
 from astyqueue.queue.consuming.waiters import Shares, Waiters
 from astyqueue.queue.delivery.base_delivery import BaseDelivery, Waiter
 from astyqueue.queue.history_writer import HistoryWriter
@@ -35,7 +35,6 @@ from astyqueue.queue.metrics import QueueStats
 from astyqueue.queue.row_sharing.paced_doorbell import PacedDoorbell
 from astyqueue.queue.row_sharing.row_locks import RowLocks
 from astyqueue.queue.row_sharing.row_scheduler import RowScheduler
-from astyqueue.queue.row_sharing.row_state import RowState
 from astyqueue.queue.settings_sync import SettingsSync
 from astyqueue.triggers import Triggers
 from astyqueue.units import SECOND, MonotonicUs
@@ -79,7 +78,8 @@ class Claimer:
         self._lead = Leadership(clock, self._round, notifier)
         self._waiters = Waiters(clock)
         self._at_most_once = AtMostOnceBuffer(self._waiters, self.stats, notifier)
-        self.permit = ProcessPermit(process, clock, settings_sync, self._take_over)
+        self.permit = ProcessPermit(process, clock, settings_sync)
+        self._permission = ClaimPermission(self.permit, process, scheduler, self.leases)
         self._work = RowWorker(
             process=process,
             scheduler=scheduler,
@@ -94,11 +94,11 @@ class Claimer:
             recorder=recorder,
             permit=self.permit,
         )
-        self._resting = LeaderRest(clock, scheduler, settings_sync, self._outcomes, self.leases, self.history)
+        self._resting = LeaderRest(
+            clock, scheduler, settings_sync, self._outcomes, self.leases, self.history, self.permit
+        )
         self._claimed_last = False
-        self._flushing: list[SettleTicket] = []
-        self._renewing: list[SettleTicket] = []
-        self._leaving: list[SettleTicket] = []
+        self._flushing, self._renewing, self._leaving = (Participants(self._lead, clock) for _ in range(3))
 
     def announce(self, rows: Sequence[tuple[str, int | None]]) -> Steps[None]:
         """Have consumers of this and of other processes scan rows to which a thread of this process sent messages.
@@ -161,38 +161,17 @@ class Claimer:
 
     def flush(self) -> Steps[None]:
         """Commit all buffered outcomes, and write the buffered history events."""
-        yield from self._take_part(self._flushing, self._flushed)
+        yield from self._flushing.take_part(self._flushed)
         yield from self.history.flush()
 
-    def stand_down(self) -> None:
-        """Leave the queue to stand-bys once nothing is in hand, until a consumer has credit again."""
-        self.permit.stand_down()
-        self.wake()
-
     def leave(self, *, for_good: bool = False) -> Steps[None]:
-        """Leave the queue to stand-bys now: release the permit of this process, if it has one and no consumer wants it.
-
-        `for_good`, also if one does. A store that does not answer is not waited for: the permit runs out.
-        """
+        """Release the permit of this process unless a consumer wants it; `for_good`, also then. Else it runs out."""
         self.permit.leave(for_good=for_good)
-        if self.permit.leaving:
-            yield from self._take_part(self._leaving, lambda: not self.permit.leaving)
+        yield from self._leaving.take_part(lambda: not self.permit.leaving)
 
     def renew_leases(self, stopped: Callable[[], bool]) -> Steps[None]:
         """Take part until `stopped` without receiving, so that leases are renewed; an error in that is raised."""
-        yield from self._take_part(self._renewing, stopped)
-
-    def _take_part(self, parties: list[SettleTicket], done: Callable[[], bool]) -> Steps[None]:
-        """Take part without receiving, as one of these parties, until `done` or until an error ends it."""
-        wakeup = Wakeup(self._clock)
-        ticket = SettleTicket(1, wakeup=wakeup)
-        parties.append(ticket)
-        try:
-            yield from self._lead.take_part(lambda: ticket.over or done(), wakeup, until=None)
-        finally:
-            parties.remove(ticket)
-        if ticket.error is not None:
-            raise ticket.error
+        yield from self._renewing.take_part(stopped)
 
     def _flushed(self) -> bool:
         """Whether no outcome waits; if one does, hurry the buffer again: a hurry ends whenever the buffer is empty."""
@@ -238,12 +217,14 @@ class Claimer:
         if shares and self._at_most_once.hand_out_kept(now, shares=shares):
             return
         if self.permit.concerns:
-            shares = yield from self._permitted(shares)
+            yield from self._for_waiters(self._permission.keep(wanting=bool(shares)), shares)
+            shares = shares if self._permission.may_poll else {}
+            self._wake_hurried()
         self._outcomes.renew(now)
         urgent = self._outcomes.urgent(now)
         if shares and succeeded:
             succeeded = yield from self._for_waiters(self._scheduler.poll(now), shares)
-        if shares and succeeded and not (urgent and self._claimed_last) and (row := self._next_row(now)):
+        if shares and succeeded and not (urgent and self._claimed_last) and (row := self._permission.next_row(now)):
             self._claimed_last = True
             yield from self._for_waiters(self._work.claim_from(row, shares), shares)
             self._wake_hurried()
@@ -254,26 +235,6 @@ class Claimer:
             self._wake_hurried()
         elif succeeded:
             yield from self._with_nothing_urgent(me, until, shares)
-
-    def _permitted(self, shares: Shares) -> Steps[Shares]:
-        """The shares, if this process may claim now, or has nothing to claim: it polls an idle queue without a permit.
-
-        So a limited queue costs no commits while it is idle, and every process knows when something falls due in it.
-        """
-        needed = not self._scheduler.activity.idle or self._scheduler.has_scan_due(self._process.now())
-        keeping = self.permit.keep(wanting=bool(shares), needed=needed, working=self.leases.in_hand > 0)
-        yield from self._for_waiters(keeping, shares)
-        if self._leaving:
-            self._lead.wake_others()
-        return {} if needed and not self.permit.granted else shares
-
-    def _next_row(self, now: int) -> RowState | None:
-        """The row to claim from; none without a permit, which the next round takes if a poll found something due."""
-        return self._scheduler.next_row(now) if self.permit.granted else None
-
-    def _take_over(self) -> None:
-        """This process was granted a permit: it polls, and leaves no row to a process that may be gone."""
-        self._scheduler.request(self._process.now(), ignoring_owners=True)
 
     def _with_nothing_urgent(self, me: Wakeup, until: MonotonicUs | None, shares: Shares) -> Steps[None]:
         """Fire due occurrences if no waiter has credit; otherwise rest until there is work."""
@@ -286,9 +247,6 @@ class Claimer:
         self._lead.wake_others()
         if self._lead.passed(until):
             return
-        by = self.permit.next_event
-        if by is not None:
-            until = by if until is None else min(until, by)
         yield from self._for_waiters(self._resting.rest(me, until, now, wanting=bool(shares)), shares)
 
     def _keep_up(self) -> Steps[None]:
@@ -305,7 +263,7 @@ class Claimer:
         try:
             yield from steps
         except Exception as error:
-            if self._waiters.fail(error, shares) or _fail_all(self._renewing, error):
+            if self._waiters.fail(error, shares) or self._renewing.fail(error):
                 return False
             if not isinstance(error, StoreError | Undecodable):
                 raise
@@ -322,15 +280,15 @@ class Claimer:
         try:
             yield from self._work.settle(row)
         except Exception as error:
-            if _fail_all(self._flushing, error) or _fail_all(self._renewing, error) or self._waiters.fail(error, {}):
+            if self._flushing.fail(error) or self._renewing.fail(error) or self._waiters.fail(error, {}):
                 return
             if not isinstance(error, StoreError):
                 raise
             _log.warning("row %s: %s; outcomes of its messages are committed later", row, error)
 
     def _wake_hurried(self) -> None:
-        """Wake the callers that wait for outcomes, some of which may be committed now."""
-        if self._outcomes.hurried:
+        """Wake the callers that wait for outcomes, some of which may be committed now, and those that leave."""
+        if self._outcomes.hurried or self._leaving:
             self._lead.wake_others()
 
     def _shares(self) -> Shares:
@@ -338,11 +296,3 @@ class Claimer:
         if self.leases.in_hand == 0:
             self._work.emptying = False
         return {} if self._work.emptying or self._settings_sync.behaviour.paused else self._waiters.shares()
-
-
-def _fail_all(tickets: list[SettleTicket], error: Exception) -> bool:
-    """End these waits with an error; False if there are none."""
-    failing = tuple(tickets)  # other threads come and go
-    for ticket in failing:
-        ticket.fail(error)
-    return bool(failing)

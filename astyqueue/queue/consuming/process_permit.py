@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -28,13 +27,16 @@ from astyqueue.protocol.coordination.permits import (
     report_standby,
 )
 from astyqueue.protocol.steps import Client, Steps
+from astyqueue.queue.consuming.held_leases import HeldLeases
+from astyqueue.queue.row_sharing.row_scheduler import RowScheduler
+from astyqueue.queue.row_sharing.row_state import RowState
 from astyqueue.queue.settings_sync import SettingsSync
 from astyqueue.units import BEGINNING, SECOND, MonotonicUs
 
 #: A permit is renewed, and a stand-by reports again, when this part of the lease is over: two renewals may fail.
 _RENEWED_AT: Final = 3
-#: A process stops claiming this long before its permit ends (a quarter of a short lease): by so much the estimates of
-#: the store's time in two processes may differ. It is also how long a commit of a claim may be under way.
+#: A process stops claiming this long before its permit ends (a quarter of a short lease): the estimates of the
+#: store's time in two processes may differ by that. It is also how long a commit of a claim may be under way.
 _MARGIN: Final = SECOND
 _MARGIN_PART: Final = 4
 #: How often a stand-by looks for a free permit, and how long it leaves one to those that have waited longer. Together
@@ -67,19 +69,17 @@ class _Held:
 class ProcessPermit:
     """What one process knows of the permits of a queue. Only the leader calls `keep`."""
 
-    def __init__(
-        self, process: Client, clock: Clock, settings_sync: SettingsSync, on_granted: Callable[[], None]
-    ) -> None:
-        """Nothing is held. `on_granted` is called each time the process was granted a permit."""
-        #: The monotonic moment of the next request; None: none is needed.
-        self.next_event: MonotonicUs | None = None
+    def __init__(self, process: Client, clock: Clock, settings_sync: SettingsSync) -> None:
+        """Nothing is held."""
         self._process = process
         self._clock = clock
         self._settings_sync = settings_sync
-        self._on_granted = on_granted
+        #: How often the process was granted a permit that it had not.
+        self.grants = 0
         self._held: _Held | None = None
         self._yielding = self._releasing = self._ended = False
         self._next = BEGINNING
+        self._due: MonotonicUs | None = None
         self._standing_by: ActiveProcess | None = None
         self._reported = BEGINNING
         self._gave_way = False
@@ -129,8 +129,17 @@ class ProcessPermit:
         """Whether this process wants to claim, and others have all permits."""
         return self._limit > 0 and self._standing_by is not None
 
+    def before_next(self, until: MonotonicUs | None) -> MonotonicUs | None:
+        """The monotonic moment `until` (None: without limit), or that of the next request if it comes first."""
+        if self._due is None or until is None:
+            return self._due or until
+        return min(until, self._due)
+
     def stand_down(self) -> None:
-        """Release the permit once nothing is wanted and nothing is in hand. Safe from any thread."""
+        """Release the permit once nothing is wanted and nothing is leased to this process. Safe from any thread.
+
+        Wake the claimer afterwards. It ends when a consumer has credit again.
+        """
         self._yielding = True
 
     def leave(self, *, for_good: bool) -> None:
@@ -151,7 +160,7 @@ class ProcessPermit:
         wanting = wanting and not self._ended
         self._yielding = self._yielding and not wanting
         yields = not wanting and (self._releasing or (self._yielding and not working))
-        held, self.next_event, self._releasing = self._held, None, False
+        held, self._due, self._releasing = self._held, None, False
         if held and (not needed or yields or held.permit.place >= self._limit):
             yield from self._release(held.permit)
         if not needed or not self._limit:
@@ -161,7 +170,7 @@ class ProcessPermit:
             return
         if self._clock.monotonic() >= self._next:
             yield from self._request()
-        self.next_event = self._next
+        self._due = self._next
 
     def _release(self, permit: Permit) -> Steps[None]:
         """Release the permit; after an error of the store it runs out."""
@@ -218,7 +227,7 @@ class ProcessPermit:
         self._standing_by, self._gave_way = None, False
         if new:
             _log.info("queue %s: this process was granted a permit", self._queue)
-            self._on_granted()
+            self.grants += 1
         return True
 
     def _lose(self) -> None:
@@ -243,3 +252,39 @@ class ProcessPermit:
             yield from report_standby(self._queue, self._standing_by, now)
         ends = [one.holder.until - now for one in table.permits.values() if one.holder.until > now]
         self._next = at + min([_LOOK, *ends])
+
+
+class ClaimPermission:
+    """Whether the leader may claim now: always in a queue without a limit, otherwise under the permit of its process.
+
+    A process polls an idle queue without a permit, so it knows when something falls due there, and takes one then,
+    before it claims. So a limited queue costs no commits while it is idle.
+    """
+
+    def __init__(self, permit: ProcessPermit, process: Client, scheduler: RowScheduler, leases: HeldLeases) -> None:
+        """`permit` is that of the `process`, whose rows and leases the others are."""
+        self._permit = permit
+        self._process = process
+        self._scheduler = scheduler
+        self._leases = leases
+        self._needed = False
+
+    def keep(self, *, wanting: bool) -> Steps[None]:
+        """Keep the permit; `wanting`: consumers have credit.
+
+        After a grant, no row is left to its owner: that may be a process which is gone.
+        """
+        now, grants = self._process.now(), self._permit.grants
+        self._needed = not self._scheduler.activity.idle or self._scheduler.has_scan_due(now)
+        yield from self._permit.keep(wanting=wanting, needed=self._needed, working=self._leases.in_hand > 0)
+        if self._permit.grants != grants:
+            self._scheduler.request(now, ignoring_owners=True)
+
+    @property
+    def may_poll(self) -> bool:
+        """Whether to poll, and to claim what is found: not while others have the permits that this process needs."""
+        return self._permit.granted or not self._needed
+
+    def next_row(self, now: int) -> RowState | None:
+        """The row to claim from; none without a permit, which the next round takes if a poll found something due."""
+        return self._scheduler.next_row(now) if self._permit.granted else None

@@ -52,7 +52,7 @@ class Processes:
     def _permit(self, name: str, settings: Settings, behind: int) -> ProcessPermit:
         known = deterministic_client(name, self.clock)
         process = Client(name, lambda: self.clock.now() - behind, known.id_at, known.nonce)
-        return ProcessPermit(process, self.clock, SettingsSync(process, settings, self.clock), lambda: None)
+        return ProcessPermit(process, self.clock, SettingsSync(process, settings, self.clock))
 
     def life(self, name: str, turns: int, *, leaves: bool) -> Actor:
         """A process that wants a permit for some turns, claims some time after each, and may leave then."""

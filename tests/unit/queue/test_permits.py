@@ -271,7 +271,8 @@ def test_a_process_that_stands_down_finishes_what_it_has_first() -> None:
     [holder] = scene.active(0)
     began = scene.claims_of(holder)[-1]
     holder.hands = 0
-    holder.core.claimer.stand_down()
+    holder.core.claimer.permit.stand_down()
+    holder.core.claimer.wake()
     scene.pass_time(8 * SECOND)
     ends = began + 4 * SECOND
     first = takes_over(scene, began + 1, but=holder) + began + 1
