@@ -39,6 +39,14 @@ SAYS: Final = {
         "40 x report",
         "6 queues by 4 threads",
     ],
+    "one_at_a_time": [
+        "first: entry 1",
+        "first: entry 2",
+        "second: 0 deliveries, as if the queue were empty",
+        "while the first is open: 1 active, 1 on stand-by",
+        "second: entry 3",
+        "after the first was closed: 1 active, 0 on stand-by",
+    ],
     "hermetic": ["failed to ship a book", "nothing to ship", "shipped a book at attempt 2"] * 2,
     "awaited": ["sent 5", "sent 5", "sent 5", "sent 5", "20 squares, 2470 together, 0 left"],
     "outbox": [
