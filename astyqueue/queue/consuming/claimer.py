@@ -165,7 +165,7 @@ class Claimer:
         yield from self.history.flush()
 
     def leave(self, *, for_good: bool = False) -> Steps[None]:
-        """Release the permit of this process unless a consumer wants it; `for_good`, also then. A failure is ignored."""
+        """Release the permit of this process unless a consumer wants it; `for_good`, also then. Errors are ignored."""
         self.permit.leave(for_good=for_good)
         yield from self._leaving.take_part(lambda: not self.permit.leaving)
 
