@@ -30,6 +30,7 @@ def main() -> None:
         print(f"second: {delivery.body}")
         delivery.ack()
         show("after the first was closed", second)
+        second.close()  # closing the connection alone would let its permit run out
 
 
 if __name__ == "__main__":
