@@ -82,6 +82,7 @@ class ProcessPermit:
         self._due: MonotonicUs | None = None
         self._standing_by: ActiveProcess | None = None
         self._reported = BEGINNING
+        self._listed_until = 0
         self._gave_way = False
 
     def __repr__(self) -> str:
@@ -149,7 +150,7 @@ class ProcessPermit:
     @property
     def leaving(self) -> bool:
         """Whether the leader has not yet followed `leave`."""
-        return self._releasing and self._held is not None
+        return self._releasing and (self._held is not None or self._standing_by is not None)
 
     def keep(self, *, wanting: bool, needed: bool, working: bool) -> Steps[None]:
         """Take, renew or release the permit, if it is time.
@@ -163,6 +164,8 @@ class ProcessPermit:
         held, self._due, self._releasing = self._held, None, False
         if held and (not needed or yields or held.permit.place >= self._limit):
             yield from self._release(held.permit)
+        if yields:
+            yield from self._withdraw()
         if not needed or not self._limit:
             self._standing_by = None
             return
@@ -178,6 +181,14 @@ class ProcessPermit:
         _log.info("queue %s: this process released its permit", self._queue)
         with contextlib.suppress(StoreError):
             yield from delete_permit(self._queue, permit)
+        yield from self._withdraw()
+
+    def _withdraw(self) -> Steps[None]:
+        """Wait for a permit no longer: without this, others would leave a free one to this process for a moment."""
+        now, self._standing_by = self._process.now(), None
+        if self._listed_until > now:
+            self._listed_until = 0
+            yield from report_standby(self._queue, ActiveProcess(self._process.name, now, now), now)
 
     def _request(self) -> Steps[None]:
         self._next = self._clock.monotonic() + _LOOK
@@ -248,7 +259,7 @@ class ProcessPermit:
         if self._standing_by is None or at >= self._reported:
             since = self._standing_by.since if self._standing_by else now
             self._standing_by = ActiveProcess(self._process.name, since, now + lease)
-            self._reported = at + lease // _RENEWED_AT
+            self._reported, self._listed_until = at + lease // _RENEWED_AT, now + lease
             yield from report_standby(self._queue, self._standing_by, now)
         ends = [one.holder.until - now for one in table.permits.values() if one.holder.until > now]
         self._next = at + min([_LOOK, *ends])

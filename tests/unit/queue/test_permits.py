@@ -416,3 +416,19 @@ def test_a_permit_that_was_not_renewed_is_taken_after_its_lease_and_its_old_hold
         assert [one.body for one in another.receive()] == [2]
         assert not active.receive()
         first.ack()
+
+
+def test_nothing_is_left_to_a_process_that_waited_and_has_gone_in_order(
+    builder: QueueBuilder[MessageQueue], another: MessageQueue
+) -> None:
+    with builder.build() as third:
+        third.configure(max_active_processes=1)
+        another.core.settings_sync.settings = third.settings
+        assert not third.receive()
+        assert not another.receive()
+        another.send("next")
+        another.close()
+        assert third.permits().standby == []
+    with builder.build() as later:
+        [delivery] = later.receive()
+        delivery.ack()
