@@ -23,6 +23,7 @@ from astyqueue.protocol.steps import arun
 from astyqueue.queue.admin import schedules
 from astyqueue.queue.builder import QueueBuilder
 from astyqueue.queue.delivery.base_delivery import BaseDelivery, DeliveryFactory
+from astyqueue.queue.delivery.follow_ups import FollowUpQueue
 from astyqueue.queue.delivery.retry_policy import RetryPolicy
 from astyqueue.queue.delivery_loop import renew_until_stopped
 from astyqueue.queue.metrics import QueueStats
@@ -76,6 +77,11 @@ class MessageQueue(QueueAdmin):
     def terms(self) -> RetryPolicy:
         """The retry policy of this queue."""
         return self._core.terms
+
+    @property
+    def follow_ups(self) -> FollowUpQueue:
+        """The queue as `Delivery.then` sends to it."""
+        return self._core.follow_ups
 
     async def send(
         self,
@@ -194,6 +200,7 @@ class MessageQueue(QueueAdmin):
         try:
             await self.run(self._core.close_spool())
             await self._flush()
+            await self.run(self._core.claimer.leave(for_good=True))
         finally:
             self._core.close()
             if self._owns_store:

@@ -291,6 +291,8 @@ def _workload(plan: DispatcherPlan, supervisor: Supervisor, drain: Callable[...,
     def hold(held: bool) -> None:  # noqa: FBT001 - the presence calls it so
         plan.quota.held = held
         for one in supervisor.subscriptions:
+            if held:
+                one.queue.core.claimer.permit.stand_down()
             one.queue.core.claimer.wake()
 
     return Workload(

@@ -181,6 +181,8 @@ class Subscription:
         """Record the last outcomes and end the claims; a slot whose handler still runs ends after it."""
         self.waiting.forget()
         flush(self.queue, self._claimer)
+        with contextlib.suppress(AstyqueueError):  # the permit runs out
+            self.queue.run(self._claimer.leave())
         self._log_lost()
         if self._claims:
             self._claims.end()

@@ -70,7 +70,8 @@ class Presence:
 
     `started` is when it began, `seen` the write time of the report, which is repeated every `every` microseconds.
     `queues` and `running` (oldest first) are cut; `queue_count` and `busy` are the full numbers, `slots` how many
-    handlers can run at once. All texts are printable.
+    handlers can run at once. In the queues of `standby`, which are cut too, it waits for a permit. All texts are
+    printable.
     """
 
     name: str
@@ -85,6 +86,7 @@ class Presence:
     busy: int
     running: Sequence[RunningTask]
     every: int = HEARTBEAT
+    standby: Sequence[str] = ()
     seen: int = field(default=0, compare=False)
 
     def bounded(self) -> Presence:
@@ -93,6 +95,7 @@ class Presence:
             self,
             host=short(self.host),
             queues=[*map(short, self.queues[:QUEUES_NAMED])],
+            standby=[*map(short, self.standby[:QUEUES_NAMED])],
             running=[
                 RunningTask(short(one.queue), short(one.task), short(one.id), one.since)
                 for one in sorted(self.running, key=lambda one: one.since)[:TASKS_NAMED]
@@ -133,6 +136,7 @@ class Presence:
             "slots": self.slots,
             "busy": self.busy,
             "running": [task.as_json() for task in self.running],
+            "standby": list(self.standby),
         }
 
 

@@ -60,7 +60,8 @@ class Behaviour(BaseModel):
     `backoff_cap_us`, and shortened by up to half at random so that failures do not return together. `history` says
     which events are kept, and `history_kept_us` for how long. What Spark or a spool sent is not sent again for
     `deduplication_us` after it was settled. `lease_cap_us` and `max_attempts_cap` bound the options of all
-    messages, old ones too.
+    messages, old ones too. At most `max_active_processes` claim at the same time (0: any number), each under a permit
+    that runs out `permit_lease_us` after it was last renewed.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -76,6 +77,8 @@ class Behaviour(BaseModel):
     deduplication_us: Annotated[int, Field(ge=_DAY, le=REMEMBERED_MOST * SECOND)] = _DAY
     lease_cap_us: Annotated[int, Field(ge=LEASE_LEAST, le=LEASE_MOST)] = LEASE_MOST
     max_attempts_cap: Annotated[int, Field(ge=1, le=ATTEMPTS_MOST)] = ATTEMPTS_MOST
+    max_active_processes: Annotated[int, Field(ge=0, le=100)] = 0
+    permit_lease_us: Annotated[int, Field(ge=SECOND, le=60 * _MINUTE)] = 15 * SECOND
 
     def attempts(self, asked: int | None) -> int:
         """The attempts of a message: the requested number up to the cap, or the queue's if it requests none."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 from pydantic import JsonValue
 
@@ -257,6 +257,38 @@ class Counts:
         """The counts, their total, and those of each row."""
         shown: Json = {**self._by_standing(), "total": self.total}
         return shown | {"rows": {row: counts.as_json() for row, counts in self.rows.items()}} if self.rows else shown
+
+
+class ActiveProcess(NamedTuple):
+    """A process that has a permit of a queue, or stands by for one, since a moment, and at most until another.
+
+    Moments are microseconds since 1970. The name is that of its client: host, process id and a random part.
+    """
+
+    process: str
+    since: int
+    until: int
+
+    def as_json(self) -> Json:
+        """All fields, as JSON values."""
+        return {"process": self.process, "since": exact(instant(self.since)), "until": exact(instant(self.until))}
+
+
+@dataclass(frozen=True, slots=True)
+class QueuePermits:
+    """Which processes may claim from a queue, and which stand by; `limit` is `max_active_processes` (0: no limit)."""
+
+    limit: int
+    active: list[ActiveProcess]
+    standby: list[ActiveProcess]
+
+    def as_json(self) -> Json:
+        """All fields, as JSON values."""
+        return {
+            "limit": self.limit,
+            "active": [one.as_json() for one in self.active],
+            "standby": [one.as_json() for one in self.standby],
+        }
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,10 @@ from astyqueue.units import SECOND
 #: Option names and the stored fields they set; durations become microseconds.
 _LAYOUT: Final = {name: name for name in ("time_shards", "concurrency_shards", "priorities", "placement")}
 _LAYOUT_DURATIONS: Final = {"every": "time_shard_us"}
-_BEHAVIOUR: Final = {name: name for name in ("max_attempts", "max_attempts_cap", "paused", "body_bytes", "history")}
+_BEHAVIOUR: Final = {
+    name: name
+    for name in ("max_attempts", "max_attempts_cap", "paused", "body_bytes", "history", "max_active_processes")
+}
 _BEHAVIOUR_DURATIONS: Final = {
     "lease": "lease_us",
     "lease_cap": "lease_cap_us",
@@ -28,6 +31,7 @@ _BEHAVIOUR_DURATIONS: Final = {
     "backoff_cap": "backoff_cap_us",
     "history_kept": "history_kept_us",
     "deduplication": "deduplication_us",
+    "permit_lease": "permit_lease_us",
 }
 
 Asked = dict[str, object]

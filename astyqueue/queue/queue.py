@@ -19,6 +19,7 @@ from astyqueue.queue.admin import schedules
 from astyqueue.queue.builder import QueueBuilder
 from astyqueue.queue.delivery.base_delivery import BaseDelivery, DeliveryFactory
 from astyqueue.queue.delivery.delivery import Delivery, Received
+from astyqueue.queue.delivery.follow_ups import FollowUpQueue
 from astyqueue.queue.delivery.retry_policy import RetryPolicy
 from astyqueue.queue.delivery_loop import Later, RenewalThread, delivery_loop, renew_until_stopped
 from astyqueue.queue.metrics import QueueStats
@@ -68,6 +69,11 @@ class MessageQueue(QueueAdmin):
     def terms(self) -> RetryPolicy:
         """The retry policy of this queue."""
         return self._core.terms
+
+    @property
+    def follow_ups(self) -> FollowUpQueue:
+        """The queue as `Delivery.then` sends to it."""
+        return self._core.follow_ups
 
     def send(
         self,
@@ -192,6 +198,7 @@ class MessageQueue(QueueAdmin):
         try:
             self.run(self._core.close_spool())
             self._flush()
+            self.run(self._core.claimer.leave(for_good=True))
         finally:
             self._core.close()
             if self._owns_store:

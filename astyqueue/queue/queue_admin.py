@@ -15,13 +15,12 @@ from astyqueue.model.event import Event
 from astyqueue.model.explanation import Explanation
 from astyqueue.model.settings import Settings
 from astyqueue.model.validation import check_count
-from astyqueue.model.views import Counts, DeadLetter, Found, RedriveReport, RescanReport
+from astyqueue.model.views import Counts, DeadLetter, Found, QueuePermits, RedriveReport, RescanReport
 from astyqueue.protocol.admin.browser import MessageBrowser
 from astyqueue.protocol.history import HistoryCursor
 from astyqueue.protocol.steps import Steps, run
 from astyqueue.queue.admin import dead_letters, deletion, inspection, receipts, schedules
 from astyqueue.queue.admin.dead_letters import RedriveOptions, Where
-from astyqueue.queue.delivery.follow_ups import FollowUpQueue
 from astyqueue.queue.producing.replay import ReplayOptions, ReplayReport
 from astyqueue.queue.runtime import QueueRuntime
 from astyqueue.store import Store, TransactionalStore
@@ -43,11 +42,6 @@ class QueueAdmin:
         """The parts that run the queue in this process; for code built on a queue, such as a dispatcher."""
         self._core = self._core.here()
         return self._core
-
-    @property
-    def follow_ups(self) -> FollowUpQueue:
-        """The queue as `Delivery.then` sends to it."""
-        return self.core.follow_ups
 
     @property
     def name(self) -> str:
@@ -171,6 +165,10 @@ class QueueAdmin:
         while not self._core.closed and (browser.follows or not browser.over):
             yield from self.run(inspection.next_browsed(self.core, browser))
 
+    def permits(self) -> QueuePermits:
+        """Which processes may claim, and which stand by, if `max_active_processes` limits how many claim at a time."""
+        return self.run(inspection.permits(self.core))
+
     def counts(self) -> Counts:
         """The number of messages in each state, without those that only a `rescan` finds.
 
@@ -266,7 +264,7 @@ class QueueAdmin:
         """Change the queue's behaviour, in this process at once and in others within ten seconds.
 
         Settings are lease, lease_cap, max_attempts, max_attempts_cap, backoff, backoff_cap, paused, body_bytes,
-        history, history_kept and deduplication.
+        history, history_kept, deduplication, max_active_processes and permit_lease.
         """
         return self.run(self.core.configure(settings))
 

@@ -51,23 +51,26 @@ def show(session: Session, *, name: str) -> None:
     help="""Change the settings of the queue NAME. All processes apply them within ten seconds.
 
     \b
-    lease=5m             how long a consumer has a message before it is handed out again ...
-    lease_cap=1h         ... and the longest lease that a message can request
-    max_attempts=7       attempts before a message becomes a dead letter ...
-    max_attempts_cap=20  ... and the most that a message can request
-    backoff=2s           pause after the first failed attempt, doubled after each further one ...
-    backoff_cap=10m      ... up to this
-    paused=yes           hand out nothing; sending still works
-    body_bytes=65536     longest body in bytes, as JSON
-    history=all          which events are kept: none, failures or all ...
-    history_kept=30d     ... and for how long
-    deduplication=7d     how long after it is settled a row of Spark or a message of a spool is not sent again
+    lease=5m                how long a consumer has a message before it is handed out again ...
+    lease_cap=1h            ... and the longest lease that a message can request
+    max_attempts=7          attempts before a message becomes a dead letter ...
+    max_attempts_cap=20     ... and the most that a message can request
+    backoff=2s              pause after the first failed attempt, doubled after each further one ...
+    backoff_cap=10m         ... up to this
+    paused=yes              hand out nothing; sending still works
+    body_bytes=65536        longest body in bytes, as JSON
+    history=all             which events are kept: none, failures or all ...
+    history_kept=30d        ... and for how long
+    deduplication=7d        how long after it is settled a row of Spark or a message of a spool is not sent again
+    max_active_processes=1  how many processes claim at the same time; the others stand by (0: any number) ...
+    permit_lease=15s        ... and take over within this and a second when one of these has died
 
     The layout (shards, priorities) is fixed when a queue is created.
     """,
     epilog="""\b
     astyqueue queues set emails lease=5m max_attempts=7
     astyqueue queues set emails paused=yes
+    astyqueue queues set emails max_active_processes=1
     """,
 )
 @click.argument("name")
@@ -77,6 +80,31 @@ def set_settings(session: Session, *, name: str, settings: tuple[str, ...]) -> N
     """Store the changes and print all settings."""
     changes = dict(map(_setting, settings))
     _print(session, session.queue(name).configure(**changes))
+
+
+@queues.command(
+    short_help="Show which processes claim from a queue, and which stand by.",
+    help="""Show which processes have the permits of the queue NAME, and which stand by for one.
+
+    That is so for a queue that limits how many processes claim from it at the same time (max_active_processes). No
+    process has one while nothing happens in the queue. A process has the name that its log calls worker: host, process
+    id and a random part.
+    """,
+)
+@click.argument("name")
+@on_store
+def permits(session: Session, *, name: str) -> None:
+    """Print the processes: those that claim, then those that stand by, the longest waiting first."""
+    from astyqueue.clock import instant
+
+    found = session.queue(name).permits()
+    states = [*((one, "active") for one in found.active), *((one, "standby") for one in found.standby)]
+    session.output.listing(
+        states,
+        shown=lambda one: {"process": one[0].process, "state": one[1], "since": instant(one[0].since)},
+        as_json=lambda one: {"state": one[1], **one[0].as_json()},
+        none="no process claims now" if found.limit else "any number of processes may claim: it has no limit",
+    )
 
 
 def _setting(text: str) -> tuple[str, object]:

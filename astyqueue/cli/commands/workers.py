@@ -70,7 +70,8 @@ def list_workers(session: Session) -> None:
 
 
 def _row(one: Presence, now: int) -> Record:
-    named = ",".join(one.queues[:_QUEUES])
+    standby = set(one.standby)
+    named = ",".join(f"{queue} (standby)" if queue in standby else queue for queue in one.queues[:_QUEUES])
     more = one.queue_count - len(one.queues[:_QUEUES])
     oldest = one.running[0] if one.running else None
     return {

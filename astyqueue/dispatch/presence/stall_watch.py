@@ -115,14 +115,18 @@ class StallWatch:
         return progressed
 
     def _searched(self) -> list[MessageQueue]:
-        """The queues to search for due work in this look."""
+        """The queues to search for due work in this look: not those that are paused, or left to other processes."""
         queues = list(self._queues())
         self._turn += 1
         others = queues[self._turn % len(queues) :][:1] if queues else []
         first = [self._last] if self._last is not None and self._last in queues else []
-        return [queue for queue in dict.fromkeys([*first, *others]) if not queue.settings.behaviour.paused]
+        return [queue for queue in dict.fromkeys([*first, *others]) if not _left_alone(queue)]
 
     def _waiting_since(self, queue: MessageQueue) -> int | None:
         """The moment since when a message of this queue has been due, if that is longer ago than `after`."""
         due = min((microseconds(found.due) for found in queue.peek(_READ, include=Include.DUE)), default=None)
         return due if due is not None and due <= queue.core.process.now() - self.after else None
+
+
+def _left_alone(queue: MessageQueue) -> bool:
+    return queue.settings.behaviour.paused or queue.core.claimer.permit.stands_by

@@ -222,6 +222,7 @@ class WorkerPresence:
             len(running),
             running,
             self.every,
+            [queue.name for queue in queues if queue.core.claimer.permit.stands_by],
         )
 
     def _running(self) -> list[RunningTask]:

@@ -33,7 +33,7 @@ from astyqueue.store import Name, Slice, Spread
 SETTINGS: Final = Name(0, 0, ids.LEAST, 0)
 _ONE_ROW: Final = Spread()
 #: Settings that older releases do not know.
-_NEWER: Final = ("deduplication_us", "lease_cap_us", "max_attempts_cap")
+_NEWER: Final = ("deduplication_us", "lease_cap_us", "max_attempts_cap", "max_active_processes", "permit_lease_us")
 _DEFAULTS: Final = Behaviour()
 _log: Final = logging.getLogger("astyqueue.queue")
 

@@ -48,6 +48,7 @@ class _Stored(NamedTuple):
     busy: int
     running: list[RunningTask]
     every: int
+    standby: Sequence[str] = ()
 
 
 _STORED: Final = TypeAdapter(_Stored)

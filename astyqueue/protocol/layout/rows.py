@@ -44,6 +44,11 @@ def workers_row(queue: str) -> str:
     return f"{queue}:workers"
 
 
+def permits_row(queue: str) -> str:
+    """The row of the permits of a queue, and of the processes that stand by for one."""
+    return f"{queue}:permits"
+
+
 def key_row(queue: str, key: str) -> str:
     """The row of the hints to a queue's messages of this key."""
     return f"{queue}:key:{key}"

@@ -14,10 +14,11 @@ from astyqueue.model.event import kind_of
 from astyqueue.model.explanation import Explanation, explained
 from astyqueue.model.message import check_key, range_of
 from astyqueue.model.validation import check_count
-from astyqueue.model.views import Counts, Found, Include, RescanReport
+from astyqueue.model.views import Counts, Found, Include, QueuePermits, RescanReport
 from astyqueue.protocol.admin import browse
 from astyqueue.protocol.admin.browser import MessageBrowser
 from astyqueue.protocol.admin.explain import message_facts
+from astyqueue.protocol.coordination.permits import show_permits
 from astyqueue.protocol.history import DAY, LONGEST, HistoryCursor, HistoryFilter
 from astyqueue.protocol.row.rescan import RowRescan
 from astyqueue.protocol.steps import Steps
@@ -119,6 +120,11 @@ def next_browsed(core: QueueRuntime, browser: MessageBrowser) -> Steps[list[Foun
 def counts(core: QueueRuntime) -> Steps[Counts]:
     """The number of messages in each state."""
     return browse.counts(core.process, core.ring.rows(), levels=core.settings.layout.priorities)
+
+
+def permits(core: QueueRuntime) -> Steps[QueuePermits]:
+    """Which processes may claim, and which stand by, if the queue limits their number."""
+    return show_permits(core.settings.name, core.settings.behaviour.max_active_processes, core.process.now)
 
 
 def find(core: QueueRuntime, key: str) -> Steps[list[Found]]:

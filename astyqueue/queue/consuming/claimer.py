@@ -23,9 +23,10 @@ from astyqueue.queue.consuming.at_most_once import AtMostOnceBuffer
 from astyqueue.queue.consuming.firing import ScheduleFiring
 from astyqueue.queue.consuming.follow_up_sending import FollowUpSending
 from astyqueue.queue.consuming.held_leases import HeldLeases
-from astyqueue.queue.consuming.leader_follower import Leadership
+from astyqueue.queue.consuming.leader_follower import Leadership, Participants
 from astyqueue.queue.consuming.leader_rest import LeaderRest
-from astyqueue.queue.consuming.outcome_recorder import OutcomeRecorder, SettleTicket
+from astyqueue.queue.consuming.outcome_recorder import OutcomeRecorder
+from astyqueue.queue.consuming.process_permit import ClaimPermission, ProcessPermit
 from astyqueue.queue.consuming.row_worker import RowWorker, returned
 from astyqueue.queue.consuming.settle_buffer import SettleBuffer
 from astyqueue.queue.consuming.waiters import Shares, Waiters
@@ -79,6 +80,8 @@ class Claimer:
         self._lead = Leadership(clock, self._round, notifier)
         self._waiters = Waiters(clock)
         self._at_most_once = AtMostOnceBuffer(self._waiters, self.stats, notifier)
+        self.permit = permit = ProcessPermit(process, clock, settings_sync)
+        self._permission = ClaimPermission(permit, process, scheduler, self.leases)
         self._work = RowWorker(
             process=process,
             scheduler=scheduler,
@@ -92,11 +95,11 @@ class Claimer:
             doorbell=doorbell,
             recorder=recorder,
             follow_ups=FollowUpSending(process, recorder, self.announce),
+            permit=permit,
         )
-        self._resting = LeaderRest(clock, scheduler, settings_sync, self._outcomes, self.leases, self.history)
+        self._resting = LeaderRest(clock, scheduler, settings_sync, self._outcomes, self.leases, self.history, permit)
         self._claimed_last = False
-        self._flushing: list[SettleTicket] = []
-        self._renewing: list[SettleTicket] = []
+        self._flushing, self._renewing, self._leaving = (Participants(self._lead, clock) for _ in range(3))
 
     def announce(self, rows: Sequence[tuple[str, int | None]]) -> Steps[None]:
         """Have consumers of this and of other processes scan rows to which a thread of this process sent messages.
@@ -159,24 +162,17 @@ class Claimer:
 
     def flush(self) -> Steps[None]:
         """Commit all buffered outcomes, and write the buffered history events."""
-        yield from self._take_part(self._flushing, self._flushed)
+        yield from self._flushing.take_part(self._flushed)
         yield from self.history.flush()
+
+    def leave(self, *, for_good: bool = False) -> Steps[None]:
+        """Release the permit of this process unless a consumer wants it; `for_good`, also then. Errors are ignored."""
+        self.permit.leave(for_good=for_good)
+        yield from self._leaving.take_part(lambda: not self.permit.leaving)
 
     def renew_leases(self, stopped: Callable[[], bool]) -> Steps[None]:
         """Take part until `stopped` without receiving, so that leases are renewed; an error in that is raised."""
-        yield from self._take_part(self._renewing, stopped)
-
-    def _take_part(self, parties: list[SettleTicket], done: Callable[[], bool]) -> Steps[None]:
-        """Take part without receiving, as one of these parties, until `done` or until an error ends it."""
-        wakeup = Wakeup(self._clock)
-        ticket = SettleTicket(1, wakeup=wakeup)
-        parties.append(ticket)
-        try:
-            yield from self._lead.take_part(lambda: ticket.over or done(), wakeup, until=None)
-        finally:
-            parties.remove(ticket)
-        if ticket.error is not None:
-            raise ticket.error
+        yield from self._renewing.take_part(stopped)
 
     def _flushed(self) -> bool:
         """Whether no outcome waits; if one does, hurry the buffer again: a hurry ends whenever the buffer is empty."""
@@ -221,11 +217,15 @@ class Claimer:
         shares = self._shares()
         if shares and self._at_most_once.hand_out_kept(now, shares=shares):
             return
+        if self.permit.concerns:
+            yield from self._for_waiters(self._permission.keep(wanting=bool(shares)), shares)
+            shares = shares if self._permission.may_poll else {}
+            self._wake_hurried()
         self._outcomes.renew(now)
         urgent = self._outcomes.urgent(now)
         if shares and succeeded:
             succeeded = yield from self._for_waiters(self._scheduler.poll(now), shares)
-        if shares and succeeded and not (urgent and self._claimed_last) and (row := self._scheduler.next_row(now)):
+        if shares and succeeded and not (urgent and self._claimed_last) and (row := self._permission.next_row(now)):
             self._claimed_last = True
             yield from self._for_waiters(self._work.claim_from(row, shares), shares)
             self._wake_hurried()
@@ -264,7 +264,7 @@ class Claimer:
         try:
             yield from steps
         except Exception as error:
-            if self._waiters.fail(error, shares) or _fail_all(self._renewing, error):
+            if self._waiters.fail(error, shares) or self._renewing.fail(error):
                 return False
             if not isinstance(error, StoreError | Undecodable):
                 raise
@@ -281,15 +281,15 @@ class Claimer:
         try:
             yield from self._work.settle(row)
         except Exception as error:
-            if _fail_all(self._flushing, error) or _fail_all(self._renewing, error) or self._waiters.fail(error, {}):
+            if self._flushing.fail(error) or self._renewing.fail(error) or self._waiters.fail(error, {}):
                 return
             if not isinstance(error, StoreError):
                 raise
             _log.warning("row %s: %s; outcomes of its messages are committed later", row, error)
 
     def _wake_hurried(self) -> None:
-        """Wake the callers that wait for outcomes, some of which may be committed now."""
-        if self._outcomes.hurried:
+        """Wake the callers that wait for outcomes, some of which may be committed now, and those that leave."""
+        if self._outcomes.hurried or self._leaving:
             self._lead.wake_others()
 
     def _shares(self) -> Shares:
@@ -297,11 +297,3 @@ class Claimer:
         if self.leases.in_hand == 0:
             self._work.emptying = False
         return {} if self._work.emptying or self._settings_sync.behaviour.paused else self._waiters.shares()
-
-
-def _fail_all(tickets: list[SettleTicket], error: Exception) -> bool:
-    """End these waits with an error; False if there are none."""
-    failing = tuple(tickets)  # other threads come and go
-    for ticket in failing:
-        ticket.fail(error)
-    return bool(failing)

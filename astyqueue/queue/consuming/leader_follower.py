@@ -8,6 +8,7 @@ from collections.abc import Callable
 from astyqueue.clock import Clock
 from astyqueue.errors import Closed
 from astyqueue.protocol.steps import Steps
+from astyqueue.queue.consuming.outcome_recorder import SettleTicket
 from astyqueue.queue.hooks import HookNotifier
 from astyqueue.units import MonotonicUs
 from astyqueue.waiting import Rest, Wakeup
@@ -97,3 +98,36 @@ class Leadership:
     def _first(self) -> tuple[Wakeup, ...]:
         with self._lock:
             return tuple(self._parties[:1])
+
+
+class Participants:
+    """Threads and tasks that take part without receiving, for one purpose; an error of the work may end their waits."""
+
+    def __init__(self, lead: Leadership, clock: Clock) -> None:
+        """No thread and no task takes part yet."""
+        self._lead = lead
+        self._clock = clock
+        self._tickets: list[SettleTicket] = []
+
+    def __bool__(self) -> bool:
+        """Whether any thread or task takes part."""
+        return bool(self._tickets)
+
+    def take_part(self, done: Callable[[], bool]) -> Steps[None]:
+        """Take part until `done`, or until an error ends it, which is raised."""
+        wakeup = Wakeup(self._clock)
+        ticket = SettleTicket(1, wakeup=wakeup)
+        self._tickets.append(ticket)
+        try:
+            yield from self._lead.take_part(lambda: ticket.over or done(), wakeup, until=None)
+        finally:
+            self._tickets.remove(ticket)
+        if ticket.error is not None:
+            raise ticket.error
+
+    def fail(self, error: Exception) -> bool:
+        """End all these waits with an error; False if there are none."""
+        failing = tuple(self._tickets)  # other threads come and go
+        for ticket in failing:
+            ticket.fail(error)
+        return bool(failing)

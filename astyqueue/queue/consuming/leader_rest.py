@@ -8,6 +8,7 @@ from typing import Final
 from astyqueue.clock import Clock
 from astyqueue.protocol.steps import Steps
 from astyqueue.queue.consuming.held_leases import HeldLeases
+from astyqueue.queue.consuming.process_permit import ProcessPermit
 from astyqueue.queue.consuming.settle_buffer import SettleBuffer
 from astyqueue.queue.history_writer import HistoryWriter
 from astyqueue.queue.row_sharing.row_scheduler import RowScheduler
@@ -29,12 +30,14 @@ class LeaderRest:
     outcomes: SettleBuffer
     leases: HeldLeases
     history: HistoryWriter
+    permit: ProcessPermit
 
     def rest(self, me: Wakeup, until: MonotonicUs | None, now: int, *, wanting: bool) -> Steps[None]:
         """Rest until there is work, until `me` is set, or until `until`; `wanting`: consumers have credit.
 
         In an idle queue this may read the activity log for all idle queues of the connection.
         """
+        until = self.permit.before_next(until)
         if self._idle(now):
             yield from self.scheduler.activity.rest(me, self._within(self._idle_event(now, wanting=wanting), until))
         else:

@@ -26,6 +26,7 @@ from astyqueue.queue.consuming.firing import ScheduleFiring
 from astyqueue.queue.consuming.follow_up_sending import FollowUpSending, log_refused
 from astyqueue.queue.consuming.held_leases import HeldLeases
 from astyqueue.queue.consuming.outcome_recorder import OutcomeRecorder
+from astyqueue.queue.consuming.process_permit import ProcessPermit
 from astyqueue.queue.consuming.settle_buffer import SettleBuffer
 from astyqueue.queue.consuming.waiters import Shares, Waiters
 from astyqueue.queue.delivery.base_delivery import BaseDelivery, Lease
@@ -64,6 +65,7 @@ class RowWorker:
     doorbell: PacedDoorbell
     recorder: OutcomeRecorder
     follow_ups: FollowUpSending
+    permit: ProcessPermit
     emptying: bool = False
 
     def settle(self, name: str) -> Steps[None]:
@@ -190,11 +192,13 @@ class RowWorker:
     def _hand_out(self, row: str, claimed: ClaimResult, shares: Shares) -> None:
         """Deliver the claimed messages to the waiters, first come first served, and give back the rest.
 
-        Hooks are called for messages that became dead letters.
+        If the permit ran out during the claim, all leased ones are given back. Hooks are called for messages that
+        became dead letters.
         """
+        permitted = shares if self.permit.granted else {}
         for taken in claimed.claims:
             lease = Lease(row, taken.timer, taken.timer.due - self.process.now(), since=self.process.now())
-            allocated = self.waiters.allocate(row, taken.held, lease, shares=shares)
+            allocated = self.waiters.allocate(row, taken.held, lease, shares=permitted)
             handed = [delivery for _, deliveries in allocated for delivery in deliveries]
             unwanted = [BaseDelivery(row, one, lease) for one in taken.held[len(handed) :]]
             if any(waiter.renew for waiter, _ in allocated):

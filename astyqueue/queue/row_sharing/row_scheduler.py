@@ -192,6 +192,10 @@ class RowScheduler:
                 return row
         return None
 
+    def has_scan_due(self, now: int) -> bool:
+        """Whether a row is due to be scanned, or was reported to be."""
+        return bool(self._reported) or self._scans.next() <= now
+
     def visiting(self, row: RowState) -> RowVisit:
         """A visit of a row, as a context manager."""
         return RowVisit(row, self.poller, self.activity, self._clock, shared=self.shared)

@@ -287,7 +287,7 @@ def test_settings_are_shown_in_the_words_they_are_set_by(shell: Shell) -> None:
     shell("queues", "set", "emails", "lease=7m", "max-attempts=3", "paused=yes")
     [settings] = shell.json("queues", "show", "emails")
     assert (settings["lease"], settings["max_attempts"], settings["paused"]) == ("7m", 3, True)
-    assert "lease               7m\n" in shell("queues", "show", "emails").stdout
+    assert "lease                 7m\n" in shell("queues", "show", "emails").stdout
 
 
 @pytest.mark.parametrize(

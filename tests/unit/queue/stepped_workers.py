@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from astyqueue.model.message import Message
-from astyqueue.model.settings import Layout, Settings
+from astyqueue.model.settings import Behaviour, Layout, Settings
 from astyqueue.protocol.settling.outcomes import ACK
-from astyqueue.protocol.steps import Commit, Read, Request, Steps, perform, run
+from astyqueue.protocol.steps import Answer, Commit, Read, Request, Steps, carry_out, run
 from astyqueue.queue.delivery.base_delivery import BaseDelivery, Waiter
 from astyqueue.queue.options import DEFAULT_OPTIONS, ClientOptions
 from astyqueue.queue.runtime import QueueRuntime
@@ -18,6 +18,8 @@ from astyqueue.units import BEGINNING, SECOND, MonotonicUs
 from astyqueue.waiting import Rest
 
 MILLISECOND = SECOND // 1_000
+BEHAVIOUR = Behaviour()
+NOTHING = Answer()
 
 
 @dataclass
@@ -44,11 +46,11 @@ class Worker:
     _resting: MonotonicUs | None = BEGINNING
     _steps: Steps[None] | None = None
     _seat: Waiter | None = None
-    _answer: object = None
+    _answer: Answer = NOTHING
 
     def start(self) -> None:
         self._seat = Waiter(lambda: self.hands - len(self._in_hand), self._accept)
-        self._steps, self._answer = self.core.claimer.serve(self._seat, lambda: False), None
+        self._steps, self._answer = self.core.claimer.serve(self._seat, lambda: False), NOTHING
 
     def _accept(self, deliveries: list[BaseDelivery]) -> None:
         now = self.core.clock.now()
@@ -69,13 +71,13 @@ class Worker:
         assert self._steps is not None
         if self.listens and self._seat is not None and self._seat.wakeup is not None:
             self._seat.wakeup.waited(self._wake)
-        while not isinstance(request := self._steps.send(self._answer), Rest) or self._waits_for_an_answer(request):
+        while not isinstance(request := self._answer.into(self._steps), Rest) or self._waits_for_an_answer(request):
             self.requests.append(request)
-            self._answer = perform(request, self.store)
+            self._answer = carry_out(request, self.store)
             if self.paced:
                 self._resting = BEGINNING
                 return
-        self._answer, self._resting = None, request.until
+        self._answer, self._resting = NOTHING, request.until
         self.rests += 1
         if self.listens and not request.wakeup.call_when_set(self._wake):
             self._resting = BEGINNING
@@ -99,15 +101,23 @@ class Worker:
 class Crew:
     """Workers that share a queue."""
 
-    def __init__(self, store: Store, clock: TimeMachine, layout: Layout) -> None:
+    def __init__(self, store: Store, clock: TimeMachine, layout: Layout, behaviour: Behaviour = BEHAVIOUR) -> None:
         self.clock = clock
         self.workers: list[Worker] = []
         self._store = store
-        self._settings = Settings(name="mail", layout=layout)
+        self._settings = Settings(name="mail", layout=layout, behaviour=behaviour)
 
-    def join(self, *, ways: ClientOptions = DEFAULT_OPTIONS, **options: object) -> Worker:
-        """One more process; it is at work at once."""
-        worker = Worker(QueueRuntime(self._settings, self.clock, (), ways=ways), self._store, **options)  # type: ignore[arg-type]  # a worker's options
+    def join(
+        self,
+        *,
+        ways: ClientOptions = DEFAULT_OPTIONS,
+        clock: TimeMachine | None = None,
+        store: Store | None = None,
+        **options: object,
+    ) -> Worker:
+        """One more process, perhaps with a clock and a way to the store of its own; it is at work at once."""
+        core = QueueRuntime(self._settings, clock or self.clock, (), ways=ways)
+        worker = Worker(core, store or self._store, **options)  # type: ignore[arg-type]  # a worker's options
         self.workers.append(worker)
         worker.start()
         worker.work()
