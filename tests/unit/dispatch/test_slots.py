@@ -199,6 +199,14 @@ def test_a_queue_in_which_nothing_is_due_is_offered_no_slot_until_it_asks_again(
     assert idle.woken == 1
 
 
+def test_claims_may_rest_once_more_after_their_queue_was_closed(crew: Crew) -> None:
+    queue = crew.queue("mail")
+    dispatcher = Dispatcher.builder().queue(queue).handler(print).build()
+    [subscription] = dispatcher._supervisor.subscriptions  # noqa: SLF001 - no thread, so that the order is certain
+    queue.close()
+    subscription.waiting.rests()
+
+
 def test_threads_of_a_queue_limit_how_many_of_its_handlers_run_and_leave_the_other_slots_to_others(crew: Crew) -> None:
     limited, other, gate, others = crew.queue("limited", *range(6)), crew.queue("other", *range(2)), Gate(), Gate()
     builder = Dispatcher.builder().threads(4).queue(limited, threads=2).handler(gate)
