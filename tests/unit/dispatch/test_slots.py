@@ -285,7 +285,7 @@ def test_queues_that_match_a_pattern_join_within_five_seconds_and_leave_when_the
     assert order.first(1) == ["mail"]
     assert repr(dispatcher).startswith("<Dispatcher of mail.one:2 with 8 threads")
     two = crew.queue("mail.two", 1)
-    while len(order.queues) < 2:  # the queue joins, and a message that no slot took for two of these seconds comes again
+    while len(order.queues) < 2:  # it joins; what no slot took for two seconds comes again
         crew.clock.when_waiting(4).advance("5s")
     assert order.first(1) == ["mail"]
     assert len(dispatcher.queues) == 2
