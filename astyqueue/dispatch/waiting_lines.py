@@ -110,6 +110,8 @@ class WaitingLines:
         self._pools = pools
         self._options = options
         self._quota = quota
+        # Both also answer once the queue is closed: its claims may rest once more after that.
+        self._scheduler, self._now = queue.core.scheduler, queue.core.process.now
         self._lock = threading.Lock()
         self._lines: dict[LineKey, WaitingLine] = {}
         self._started = False
@@ -202,8 +204,7 @@ class WaitingLines:
 
     def rests(self) -> None:
         """The claim thread of this queue has nothing to do for it now."""
-        core = self._queue.core
-        wants = not core.scheduler.has_nothing_due(core.process.now())
+        wants = not self._scheduler.has_nothing_due(self._now())
         for line in self:
             line.credit.rests(wants=wants)
 

@@ -199,6 +199,14 @@ def test_a_queue_in_which_nothing_is_due_is_offered_no_slot_until_it_asks_again(
     assert idle.woken == 1
 
 
+def test_claims_may_rest_once_more_after_their_queue_was_closed(crew: Crew) -> None:
+    queue = crew.queue("mail")
+    dispatcher = Dispatcher.builder().queue(queue).handler(print).build()
+    [subscription] = dispatcher._supervisor.subscriptions  # noqa: SLF001 - no thread, so that the order is certain
+    queue.close()
+    subscription.waiting.rests()
+
+
 def test_threads_of_a_queue_limit_how_many_of_its_handlers_run_and_leave_the_other_slots_to_others(crew: Crew) -> None:
     limited, other, gate, others = crew.queue("limited", *range(6)), crew.queue("other", *range(2)), Gate(), Gate()
     builder = Dispatcher.builder().threads(4).queue(limited, threads=2).handler(gate)
@@ -277,9 +285,10 @@ def test_queues_that_match_a_pattern_join_within_five_seconds_and_leave_when_the
     assert order.first(1) == ["mail"]
     assert repr(dispatcher).startswith("<Dispatcher of mail.one:2 with 8 threads")
     two = crew.queue("mail.two", 1)
-    while len(dispatcher.queues) < 2:
+    while len(order.queues) < 2:  # it joins; what no slot took for two seconds comes again
         crew.clock.when_waiting(4).advance("5s")
     assert order.first(1) == ["mail"]
+    assert len(dispatcher.queues) == 2
     two.drop()
     while len(dispatcher.queues) > 1:
         crew.clock.when_waiting(4).advance("1s")
@@ -323,7 +332,7 @@ def test_a_dispatcher_may_begin_before_any_queue_matches_its_pattern(crew: Crew)
         Dispatcher.builder().queues("mail.*", Connection(crew.store, crew.clock)).handler(order.of("mail"))
     )
     crew.queue("mail.one", 1)
-    while not order.queues:  # the queue joins, and a message that no slot took for two of these seconds comes again
+    while not order.queues:  # as above
         crew.clock.when_waiting(3).advance("5s")
     assert order.first(1) == ["mail"]
     assert [queue.name for queue in dispatcher.queues] == ["mail.one"]
