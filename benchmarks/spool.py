@@ -1,7 +1,8 @@
 """A send into a spool: how long it takes with the store there, away and back, beside a send without a spool.
 
 The store is away for the middle third of the sends: every request of the forwarder fails. Then all is forwarded and
-consumed, and a message that is missing, doubled or out of order ends the run with an error.
+consumed, and a message that is missing, doubled or out of order ends the run with an error. At last a backlog of a
+queue of eight rows is forwarded to a store at some distance: the rows one after the other, then at the same time.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import argparse
 import json
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -26,6 +28,7 @@ from astyqueue.units import SECOND
 from benchmarks.figures import Run, figures, percentile, table
 
 _PHASES: Final = ("there", "away", "back")
+_ROWS: Final = 8
 _TAKEN: Final = 200
 _clock: Final = SystemClock()
 
@@ -42,6 +45,24 @@ class _Away(Faulty):
         return super().perform(request)
 
 
+class _Distant(_Away):
+    """A store whose answers take a round trip, and the number of concurrent calls that it says are useful."""
+
+    def __init__(self, store: Store, at_once: int, round_trip_us: int) -> None:
+        super().__init__(store)
+        self._at_once = at_once
+        self._seconds = round_trip_us / SECOND
+
+    @property
+    def at_once(self) -> int:
+        return self._at_once
+
+    def perform(self, request: Request) -> object:
+        if not self.is_away:
+            time.sleep(self._seconds)
+        return super().perform(request)
+
+
 def main(arguments: list[str]) -> int:
     """Measure, and print."""
     made = argparse.ArgumentParser("python -m benchmarks spool", description=__doc__)
@@ -50,10 +71,14 @@ def main(arguments: list[str]) -> int:
     made.add_argument("--messages", type=int, default=200_000, help="sent into the spool (default: %(default)s)")
     made.add_argument("--plain", type=int, default=2_000, help="sent without a spool (default: %(default)s)")
     made.add_argument("--durability", choices=("none", "batch", "each"), default="batch", help="default: %(default)s")
+    made.add_argument("--backlog", type=int, default=20_000, help="forwarded from eight rows (default: %(default)s)")
+    made.add_argument("--round-trip", type=int, default=2_000, help="of it, in microseconds (default: %(default)s)")
     made.add_argument("--url", help="an empty store (default: a SQLite file in the temporary folder)")
     options = made.parse_args(arguments)
     named = figures([_run(options) for _ in range(options.runs)])
-    conditions = {name: getattr(options, name) for name in ("runs", "messages", "plain", "durability")}
+    conditions = {
+        name: getattr(options, name) for name in ("runs", "messages", "plain", "durability", "backlog", "round_trip")
+    }
     found = {"question": "spool", "conditions": conditions, **named}
     print(json.dumps(found, indent=2) if options.json else table(named))
     return 0
@@ -72,7 +97,7 @@ def _run(options: argparse.Namespace) -> Run:
     with _scratch() as folder:
         url = options.url or f"sqlite:///{folder}/queue.db"
         with closing(open_store(url, clock=_clock)) as store:
-            return _plain(store, options.plain) | _spooled(store, folder, options)
+            return _plain(store, options.plain) | _spooled(store, folder, options) | _of_rows(store, folder, options)
 
 
 def _queue(store: Store, name: str) -> MessageQueue:
@@ -103,6 +128,23 @@ def _spooled(store: Store, folder: Path, options: argparse.Namespace) -> dict[st
             run["forwarded_per_s"] = waiting / seconds
         _check(consumer, len(_PHASES) * third)
     return run
+
+
+def _of_rows(store: Store, folder: Path, options: argparse.Namespace) -> dict[str, float | None]:
+    found: dict[str, float | None] = {}
+    for name, at_once in (("in_turn", 1), ("at_once", 64)):
+        distant = _Distant(store, at_once, options.round_trip)
+        builder = MessageQueue.builder().store(distant).name(f"rows-{name}").time_shards(1).concurrency_shards(_ROWS)
+        with builder.spool(folder / name, cap=None).build() as queue:
+            distant.is_away = True
+            queue.send_many(range(options.backlog))
+            distant.is_away = False
+            began, cpu = _clock.monotonic(), time.process_time()
+            queue.spool.drain("1h")
+            found[f"rows_{name}_per_s"] = options.backlog * SECOND / (_clock.monotonic() - began)
+            found[f"rows_{name}_cpu_us"] = (time.process_time() - cpu) * SECOND / options.backlog
+            queue.clear()
+    return found
 
 
 def _timed(queue: MessageQueue, number: int) -> float:

@@ -276,4 +276,4 @@ class QueueBuilder(Generic[Q]):
             return None
         spool = Spool(self._spool, settings.name, self._clock, among=self._spools)
         spool.folder.save_settings(encode_settings(settings))
-        return Spooling(spool, lambda steps: run(steps, store, observers), opened)
+        return Spooling(spool, store, lambda steps: run(steps, store, observers), opened)

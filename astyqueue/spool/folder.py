@@ -58,6 +58,10 @@ class SpoolFolder:
             return []
         return sorted(int(one.name) for one in self.path.iterdir() if one.name.isdecimal() and one.is_dir())
 
+    def was_written(self, number: int) -> bool:
+        """Whether a process ever appended to this journal: one that was just numbered has no lock to show yet."""
+        return any((self.path / str(number)).glob("journal-*.page"))
+
     def open(self, number: int, options: SpoolOptions, clock: Clock) -> ProcessJournal:
         """The journal of this number; JournalInUse if a living process has it open."""
         return ProcessJournal(self.path / str(number), options, clock)

@@ -228,7 +228,7 @@ class Forwarder:
         here = {journal.number for journal in self.journals}
         for number in self._folder.numbers():
             used = self._folder.last_used(number)
-            if number not in here and self._passed.get(number) != used:
+            if number not in here and self._passed.get(number) != used and self._folder.was_written(number):
                 self._open_left(number, used)
 
     def _open_left(self, number: int, used: int) -> None:

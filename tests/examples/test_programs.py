@@ -70,7 +70,7 @@ SAYS: Final = {
         "shipped order 6",
         "orders of the last hour: [1, 2, 3, 4, 5, 6]",
     ],
-    "spool_outage": [
+    "spool": [
         "sent orders",
         "forwarded: True",
         "waiting on the disk: 3",
@@ -86,7 +86,7 @@ SAYS: Final = {
     ],
 }
 #: Examples that choose the store themselves, or use none.
-_OWN_STORE: Final = {"hermetic", "journal_tail", "spool_outage", "spool_tasks"}
+_OWN_STORE: Final = {"hermetic", "journal_tail", "spool", "spool_tasks"}
 _URL: Final = re.compile(r'"(?:sqlite|memory)://[^"]*"')
 
 

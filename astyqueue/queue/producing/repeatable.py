@@ -35,7 +35,7 @@ class IdentifiedMessage(NamedTuple):
 
 
 class RepeatableSender:
-    """Idempotent sends of one process to one queue, by one thread or task at a time."""
+    """Idempotent sends of one process to one queue; to each row by one thread or task at a time."""
 
     def __init__(self, process: Client, settings_sync: SettingsSync, claimer: Claimer) -> None:
         """`claimer` wakes consumers, and has the history."""

@@ -39,6 +39,16 @@ def test_two_processes_have_two_journals(opened: Opening, plain: MessageQueue) -
     assert sorted(map(str, bodies(plain, 2))) == ["one", "two"]
 
 
+def test_a_journal_that_another_process_is_about_to_open_is_left_to_it(opened: Opening, folder: Path) -> None:
+    one = opened()
+    numbered = SpoolFolder(folder, "emails").path / "2"
+    numbered.mkdir()
+    assert one.spool.drain("20s")
+    assert list(numbered.iterdir()) == []
+    two = opened()
+    assert {journal.number for journal in two.spool.status().journals if journal.in_use} == {1, 2}
+
+
 def test_a_living_process_forwards_what_dead_ones_left_and_not_what_living_ones_have(
     store: Gate, opened: Opening, plain: MessageQueue
 ) -> None:
@@ -85,6 +95,7 @@ def test_a_journal_that_cannot_be_opened_stops_no_other(
     queue = opened()
     (folder / "queue-emails" / "7").mkdir()
     (folder / "queue-emails" / "7" / "journal.lock").mkdir()
+    (folder / "queue-emails" / "7" / "journal-1.page").touch()
     queue.send("a")
     assert queue.spool.drain("20s")
     assert "spool journal of another process unreadable queue=emails journal=7" in caplog.text

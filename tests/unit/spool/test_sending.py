@@ -14,8 +14,9 @@ from astyqueue import Hook, Message, MessageQueue, Vetoed, aio
 from astyqueue.clock import SystemClock, instant
 from astyqueue.errors import BadInput, BadSetting, Closed, JournalFull, LayoutDiffers, StoreUnavailable
 from astyqueue.model.envelope import MessageId
-from astyqueue.protocol.steps import Request, Send
+from astyqueue.protocol.steps import Commit, Request, Send
 from astyqueue.queue.builder import QueueBuilder
+from astyqueue.store import Store
 from astyqueue.testing import TimeMachine
 from astyqueue.triggers import Every
 from astyqueue.units import SECOND
@@ -48,6 +49,40 @@ def test_order_is_kept_over_an_outage(opened: Opening, plain: MessageQueue, stor
     queue.send_many(range(30, 700))
     assert queue.spool.drain("20s")
     assert bodies(plain, 700) == list(range(700))
+
+
+class _Distant(Gate):
+    """A store for many concurrent calls, in which the first commit of messages waits for one of another row."""
+
+    at_once = 64
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.both_commit = threading.Barrier(2)
+        self.rows: set[str] = set()
+
+    def perform(self, request: Request) -> object:
+        if isinstance(request, Commit) and len(request.batch.puts) > 100 and request.batch.row not in self.rows:
+            self.rows.add(request.batch.row)
+            self.both_commit.wait(20)
+        return super().perform(request)
+
+
+def test_rows_are_forwarded_at_the_same_time_to_a_store_that_is_for_it_and_each_in_order(
+    place: Place, folder: Path
+) -> None:
+    behind = place.store(SystemClock())
+    with MessageQueue.builder().store(behind).name("many").concurrency_shards(2).time_shards(1).build() as plain:
+        builder = MessageQueue.builder().store(_Distant(behind)).name("many").spool(folder)
+        with builder.build() as queue:
+            sent = queue.send_many(range(900)).ids
+            assert queue.spool.drain("20s")
+        row_of = {number: id_.row for number, id_ in enumerate(sent) if id_}
+        found = [int(str(body)) for body in bodies(plain, 900)]
+        assert sorted(found) == list(range(900))
+        for row in set(row_of.values()):
+            numbers = [number for number in found if row_of[number] == row]
+            assert numbers == sorted(numbers)
 
 
 def test_a_send_makes_no_request_to_the_store(opened: Opening, store: Gate) -> None:
