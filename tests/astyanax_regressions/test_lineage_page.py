@@ -25,6 +25,8 @@ _FAULT: Final = re.compile(r"[\d, and]+(?=: )")
 FAULTS: Final = range(1, 30)
 #: How many of each there are; F06 is not a feature.
 FEATURES: Final = {"C": 22, "R": 26, "Q": 39, "F": 38}
+#: How many tests of their own the ancestors had.
+TESTS: Final = {"C-T": 7, "R-T": 11}
 
 
 def named(first: str) -> set[int]:
@@ -39,6 +41,12 @@ def named(first: str) -> set[int]:
 @pytest.mark.parametrize("first", FEATURES)
 def test_every_feature_of_an_ancestor_has_its_line(first: str) -> None:
     assert named(first) == set(range(1, FEATURES[first] + 1)) - ({6} if first == "F" else set())
+
+
+@pytest.mark.parametrize("first", TESTS)
+def test_every_test_of_an_ancestor_has_its_line(first: str) -> None:
+    listed = [cells[0] for cells in LINES if cells[0].startswith(first)]
+    assert listed == [f"{first}{number}" for number in range(1, TESTS[first] + 1)]
 
 
 def test_each_line_names_tests_that_show_it_or_says_that_it_is_not_built() -> None:
