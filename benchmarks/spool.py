@@ -25,6 +25,7 @@ from astyqueue.store import Store
 from astyqueue.stores import open_store
 from astyqueue.testing.faults import Faulty
 from astyqueue.units import SECOND
+from astyqueue.waiting import Wakeup
 from benchmarks.figures import Run, figures, percentile, table
 
 _PHASES: Final = ("there", "away", "back")
@@ -51,7 +52,7 @@ class _Distant(_Away):
     def __init__(self, store: Store, at_once: int, round_trip_us: int) -> None:
         super().__init__(store)
         self._at_once = at_once
-        self._seconds = round_trip_us / SECOND
+        self._round_trip_us = round_trip_us
 
     @property
     def at_once(self) -> int:
@@ -59,7 +60,7 @@ class _Distant(_Away):
 
     def perform(self, request: Request) -> object:
         if not self.is_away:
-            time.sleep(self._seconds)
+            Wakeup(_clock).wait(_clock.monotonic() + self._round_trip_us)
         return super().perform(request)
 
 
