@@ -26,7 +26,7 @@ FAULTS: Final = range(1, 30)
 #: How many of each there are; F06 is not a feature.
 FEATURES: Final = {"C": 22, "R": 26, "Q": 39, "F": 38}
 #: How many tests of their own the ancestors had.
-TESTS: Final = {"C-T": 7, "R-T": 11}
+TESTS: Final = {"C-T": 7, "R-T": 11, "F-T": 11}
 
 
 def named(first: str) -> set[int]:
