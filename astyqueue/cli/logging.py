@@ -72,6 +72,7 @@ class BatchedLines(TaskLineHandler):
         self._form = form
         self._stream = stream
         self._pid = os.getpid()
+        self._is_forked = False
         self._waiting: deque[logging.LogRecord | _Done] = deque()
         self._writing = threading.RLock()
         self._formats = False
@@ -92,12 +93,11 @@ class BatchedLines(TaskLineHandler):
         return bool(passed)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Add a record; write all if it is an error, or if this is a forked child, where the writing thread is not."""
-        forked = os.getpid() != self._pid
-        if forked:
+        """Add a record; write all if it is an error, or in a forked child, which may end by `os._exit`."""
+        if os.getpid() != self._pid:
             self._begin_again()
         self._waiting.append(record)
-        if forked or record.levelno >= logging.ERROR:
+        if self._is_forked or record.levelno >= logging.ERROR:
             self.flush()
         elif record.levelno >= logging.WARNING:
             self._wake()
@@ -129,6 +129,7 @@ class BatchedLines(TaskLineHandler):
     def _begin_again(self) -> None:
         """Forget, in a forked child, what waits in the parent, which prints it."""
         self._pid = os.getpid()
+        self._is_forked = True
         self._waiting.clear()
         self._writing = threading.RLock()
         self._formats = False
