@@ -41,7 +41,6 @@ _THREADS_AT_MOST: Final = 1_024
 _THREADS: Final = range(1, _THREADS_AT_MOST + 1)
 _COROUTINES_AT_MOST: Final = 1_000_000
 _PROCESSES_AT_MOST: Final = 1_024
-_BATCH_AT_MOST: Final = 10_000
 _ANY_NUMBER: Final = range(1, 1 << 62)
 _WEIGHTS: Final = range(1, 1_001)
 _BACKLOGS: Final = range(100_001)
@@ -200,10 +199,13 @@ class DispatcherBuilder(Generic[D]):
         `kind` is what runs it: "thread"; "asyncio" for `async def` functions, whose delivery is an
         `astyqueue.aio.Delivery`; or "process". Default: found from the function, never "process". With
         `batch=(100, "500ms")` it gets a list of up to 100 deliveries, those that come within 500 ms after the first
-        one; it may settle some of them, and returning or raising decides the others.
+        one; it may settle some of them, and returning or raising decides the others. It runs in a thread, or on the
+        event loop if it is `async def`.
         """
         limit, allowed = _limits(timeout, max_attempts)
-        handler = Handler(task or handler_name(call), call, limit, allowed, kind=wanted_kind(kind), batch=_batch(batch))
+        handler = Handler(
+            task or handler_name(call), call, limit, allowed, kind=wanted_kind(kind), batch=Batch.wanted(batch)
+        )
         self._last.roster.add(handler, task)
         return self._sized(threads, backlog)
 
@@ -327,14 +329,6 @@ def queue_options(weight: int, threads: int | None, backlog: int | None) -> Queu
         None if threads is None else _count("threads", threads, _THREADS),
         None if backlog is None else _count("backlog", backlog, _BACKLOGS),
     )
-
-
-def _batch(batch: tuple[int, Duration] | None) -> Batch | None:
-    """Check the size and the time of batches."""
-    if batch is None:
-        return None
-    size, within = batch
-    return Batch(_count("the size of a batch", size, range(1, _BATCH_AT_MOST + 1)), as_microseconds(within))
 
 
 def _count(name: str, value: object, allowed: range) -> int:

@@ -302,6 +302,7 @@ def _workload(plan: DispatcherPlan, supervisor: Supervisor, drain: Callable[...,
             (one.name, each)
             for one in supervisor.subscriptions
             for each in (*one.executions.under_way.all(), *one.executions.under_way.stuck)
+            if each.leader is None
         ],
         held=lambda: sum(one.executions.under_way.slots_held for one in supervisor.subscriptions),
         hold=hold,

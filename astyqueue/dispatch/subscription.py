@@ -77,7 +77,7 @@ class Subscription:
         self.tasks = roster.names
         self.pools = pools
         self._claimer = queue.core.claimer
-        lines = LineOptions(options.weight, options.threads, options.backlog)
+        lines = LineOptions(options.weight, options.threads, options.backlog, options.followed)
         self.waiting = WaitingLines(queue, roster, pools, options=lines, quota=quota)
         self.executions = self.waiting.executions
         #: The most of its handlers that run in threads at a time.
