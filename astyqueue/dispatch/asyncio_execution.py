@@ -84,7 +84,7 @@ class CoroutinePool:
         """Nothing runs yet. Default: the loop that this process has for handlers, in a thread of its own."""
         self.size = in_flight
         self.free = FreeSlots()
-        #: Called, once it was shut, when nothing is in flight any more.
+        #: Called when nothing of a line that leaves is in flight any more and, once it was shut, nothing at all.
         self.on_change: Callable[[], None] = _ignore
         self.threads: list[threading.Thread] = []
         self._callers_loop = callers_loop
@@ -93,6 +93,8 @@ class CoroutinePool:
         self._consumer: MultiQueueConsumer[Delivery] = MultiQueueConsumer(self._wake)
         self._lines: dict[ConsumerManager[Delivery], WaitingLine] = {}
         self._in_flight: dict[Delivery, InFlight] = {}
+        #: How many deliveries of each line that leaves are in flight; None: the loop has not counted them yet.
+        self._leaving: dict[WaitingLine, int | None] = {}
         self._batches: dict[Delivery, AwaitedBatch] = {}
         self._interrupted: set[Delivery] = set()
         self._ended = 0
@@ -125,15 +127,27 @@ class CoroutinePool:
 
     def remove_queue(self, line: WaitingLine) -> None:
         """Take no more deliveries of this line. Coroutines go on; `forget_queue` follows once they ended."""
-        self._consumer.remove_queue(line.ready.manager)
+        if line not in self._leaving:
+            self._consumer.remove_queue(line.ready.manager)
+            self._leaving[line] = None
+            if not self._call(self._count_leaving):
+                self._leaving[line] = 0
+
+    def _count_leaving(self) -> None:
+        """Count, in the loop, what is in flight of lines that leave: nothing of them begins any more."""
+        for line in [line for line, count in tuple(self._leaving.items()) if count is None]:
+            count = self._leaving[line] = sum(one.line is line for one in self._in_flight.values())
+            if not count:
+                self.on_change()
 
     def forget_queue(self, line: WaitingLine) -> None:
         """Forget a line of which nothing is in flight any more."""
         self._lines.pop(line.ready.manager, None)
+        self._leaving.pop(line, None)
 
     def is_busy_with(self, line: WaitingLine) -> bool:
-        """Whether a coroutine of this line is in flight, or may just begin."""
-        return self._filling or any(one.line is line for one in tuple(self._in_flight.values()))
+        """Whether a coroutine of this line, which was removed, may be in flight."""
+        return self._leaving.get(line) != 0
 
     def is_idle(self, but: int = 0) -> bool:
         """Whether nothing is in flight but what was given up; `but` counts threads, and is not used."""
@@ -226,6 +240,10 @@ class CoroutinePool:
             line.handling.end(execution, error)
         del self._in_flight[delivery]
         self._interrupted.discard(delivery)
+        if count := self._leaving.get(line):
+            self._leaving[line] = count - 1
+            if count == 1:
+                self.on_change()
         self._on_end()
 
     def _error_of(self, task: asyncio.Task[BaseException | None], *, interrupted: bool) -> BaseException | None:
