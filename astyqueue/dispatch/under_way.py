@@ -134,6 +134,12 @@ class ExecutionsUnderWay:
         return min((*ending, *(one.deadline for one in self.all() if one.deadline is not None)), default=None)
 
     @property
+    def count(self) -> int:
+        """How many handlers run, those included that were given up."""
+        with self._lock:
+            return len(self._running) + len(self._given_up)
+
+    @property
     def given_up(self) -> bool:
         """Whether any that was given up has not ended."""
         return bool(self._given_up)

@@ -208,7 +208,7 @@ class Interrupted(Counting):
 
     def __init__(self) -> None:
         super().__init__(running=1)
-        self.then: Callable[[], None] = bool
+        self.then: Callable[[], object] = bool
 
     def pull_quickly(self, consumer: Consumer[str]) -> Ready[str] | None:
         ready = super().pull_quickly(consumer)
