@@ -14,8 +14,8 @@ from astyqueue.testing import Recording, TimeMachine
 from astyqueue.triggers import Every
 from tests.support.places import Place
 
-#: A look at a queue of two rows that has a message: the first timers and messages of each row, in a few requests.
-REQUESTS_OF_A_LOOK = 6
+#: Most requests of a look at a queue that has a due message: its settings, and the timers and messages of its rows.
+REQUESTS_OF_A_LOOK = 25
 
 
 def ends_of(watched: WhenEmpty, capsys: pytest.CaptureFixture[str]) -> None:
