@@ -17,11 +17,12 @@ if TYPE_CHECKING:
     from astyqueue.queue.hooks import Hook
     from astyqueue.queue.queue import MessageQueue
     from astyqueue.spool import SpoolOptions
-    from astyqueue.tasks import App, current_delivery
+    from astyqueue.tasks import App, BatchedCall, current_delivery
 
 __all__ = [
     "App",
     "AstyqueueError",
+    "BatchedCall",
     "Connection",
     "Delivery",
     "Dispatcher",
@@ -46,6 +47,7 @@ _INSIDE: Final = {"Final", "TYPE_CHECKING", "lazy_imports"}
 _HOMES: Final = {
     "App": "tasks",
     "AstyqueueError": "errors",
+    "BatchedCall": "tasks",
     "Connection": "queue.connection",
     "Delivery": "queue.delivery.delivery",
     "Dispatcher": "dispatch",

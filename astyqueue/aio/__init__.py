@@ -16,10 +16,12 @@ from astyqueue.lazy_imports import lazy_imports
 if TYPE_CHECKING:
     from astyqueue.dispatch.awaited import Dispatcher
     from astyqueue.tasks.awaited.app import App
+    from astyqueue.tasks.awaited.batched_call import BatchedCall
     from astyqueue.tasks.awaited.task import Task
 
 __all__ = [
     "App",
+    "BatchedCall",
     "Connection",
     "Delivery",
     "Dispatcher",
@@ -32,6 +34,11 @@ __all__ = [
 ]
 
 #: Names whose modules import this package.
-_HOMES: Final = {"App": ".tasks.awaited.app", "Dispatcher": ".dispatch.awaited", "Task": ".tasks.awaited.task"}
+_HOMES: Final = {
+    "App": ".tasks.awaited.app",
+    "BatchedCall": ".tasks.awaited.batched_call",
+    "Dispatcher": ".dispatch.awaited",
+    "Task": ".tasks.awaited.task",
+}
 
 __getattr__ = lazy_imports(globals(), _HOMES)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from contextvars import Context
 from functools import partial
 from typing import Final, NamedTuple
@@ -12,9 +13,10 @@ from typing import Final, NamedTuple
 from astyqueue.aio.queue import MessageQueue as AsyncQueue
 from astyqueue.dispatch.consumers import ConsumerManager, MultiQueueConsumer
 from astyqueue.dispatch.event_loop import LoopWatchdog, loop_for_handlers
+from astyqueue.dispatch.execution import HandlerExecutions
 from astyqueue.dispatch.handlers import AsyncCall, refuse_unfinished
 from astyqueue.dispatch.slots import FreeSlots
-from astyqueue.dispatch.under_way import BegunExecution, Interrupted
+from astyqueue.dispatch.under_way import BegunExecution, Cancelled, Interrupted
 from astyqueue.dispatch.waiting_lines import WaitingLine
 from astyqueue.dispatch.worker_log import log_blocked
 from astyqueue.queue.delivery.base_delivery import DeliveryFactory
@@ -47,6 +49,24 @@ class InFlight(NamedTuple):
     task: asyncio.Task[BaseException | None]
 
 
+class AwaitedBatch:
+    """A batch whose handler runs on the event loop, while the slot that gathered it waits until it is `done`."""
+
+    def __init__(self, handling: HandlerExecutions, executions: list[BegunExecution]) -> None:
+        """`handling` are the executions of its queue; it has no task yet."""
+        self.handling = handling
+        self.executions = executions
+        self.done: Future[BaseException | None] = Future()
+        self.task: asyncio.Task[BaseException | None] | None = None
+        self.interrupted = False
+
+    def interrupt(self) -> None:
+        """Cancel its handler, the first time."""
+        if self.task is not None and not self.interrupted:
+            self.interrupted = True
+            self.task.cancel()
+
+
 class CoroutinePool:
     """The coroutines of a dispatcher: it takes deliveries while fewer than its limit are in flight.
 
@@ -64,7 +84,7 @@ class CoroutinePool:
         """Nothing runs yet. Default: the loop that this process has for handlers, in a thread of its own."""
         self.size = in_flight
         self.free = FreeSlots()
-        #: Called, once it was shut, when nothing is in flight any more.
+        #: Called when nothing of a line that leaves is in flight any more and, once it was shut, nothing at all.
         self.on_change: Callable[[], None] = _ignore
         self.threads: list[threading.Thread] = []
         self._callers_loop = callers_loop
@@ -73,12 +93,17 @@ class CoroutinePool:
         self._consumer: MultiQueueConsumer[Delivery] = MultiQueueConsumer(self._wake)
         self._lines: dict[ConsumerManager[Delivery], WaitingLine] = {}
         self._in_flight: dict[Delivery, InFlight] = {}
+        #: How many deliveries of each line that leaves are in flight; None: the loop has not counted them yet.
+        self._leaving: dict[WaitingLine, int | None] = {}
+        self._batches: dict[Delivery, AwaitedBatch] = {}
         self._interrupted: set[Delivery] = set()
         self._ended = 0
         self._called = False
         self._filling = False
         self._shut = False
-        self._watchdog = LoopWatchdog(lambda: len(self._in_flight), self._tell_blocked, blocked_after)
+        self._watchdog = LoopWatchdog(
+            lambda: len(self._in_flight) + len(self._batches), self._tell_blocked, blocked_after
+        )
 
     def __repr__(self) -> str:
         """How many coroutines are in flight, of how many."""
@@ -102,15 +127,27 @@ class CoroutinePool:
 
     def remove_queue(self, line: WaitingLine) -> None:
         """Take no more deliveries of this line. Coroutines go on; `forget_queue` follows once they ended."""
-        self._consumer.remove_queue(line.ready.manager)
+        if line not in self._leaving:
+            self._consumer.remove_queue(line.ready.manager)
+            self._leaving[line] = None
+            if not self._call(self._count_leaving):
+                self._leaving[line] = 0
+
+    def _count_leaving(self) -> None:
+        """Count, in the loop, what is in flight of lines that leave: nothing of them begins any more."""
+        for line in [line for line, count in tuple(self._leaving.items()) if count is None]:
+            count = self._leaving[line] = sum(one.line is line for one in self._in_flight.values())
+            if not count:
+                self.on_change()
 
     def forget_queue(self, line: WaitingLine) -> None:
         """Forget a line of which nothing is in flight any more."""
         self._lines.pop(line.ready.manager, None)
+        self._leaving.pop(line, None)
 
     def is_busy_with(self, line: WaitingLine) -> bool:
-        """Whether a coroutine of this line is in flight, or may just begin."""
-        return self._filling or any(one.line is line for one in tuple(self._in_flight.values()))
+        """Whether a coroutine of this line, which was removed, may be in flight."""
+        return self._leaving.get(line) != 0
 
     def is_idle(self, but: int = 0) -> bool:
         """Whether nothing is in flight but what was given up; `but` counts threads, and is not used."""
@@ -137,7 +174,8 @@ class CoroutinePool:
 
     def runs(self, task: asyncio.Task[object] | None) -> bool:
         """Whether this task is one of its coroutines."""
-        return any(one.task is task for one in tuple(self._in_flight.values()))
+        running = (*(one.task for one in self._in_flight.values()), *(one.task for one in self._batches.values()))
+        return task in running
 
     @staticmethod
     def replace_dead() -> None:
@@ -149,16 +187,18 @@ class CoroutinePool:
             self._called = True
             self._call(self._fill)
 
-    def _call(self, call: Callable[[], None]) -> None:
-        """Have the event loop call this; nothing is done before the start, or if the loop was closed, as at exit."""
+    def _call(self, call: Callable[[], None]) -> bool:
+        """Have the event loop call this; False, and nothing done, before the start, or if the loop was closed."""
         if self._loop is None:
             self._called = False
-            return
+            return False
         try:
             self._loop.call_soon_threadsafe(call)
         except RuntimeError:
             if self._callers_loop is not None and not self._shut:
                 self._callers_loop.on_closed()
+            return False
+        return True
 
     def _fill(self) -> None:
         """Begin executions up to the limit."""
@@ -193,18 +233,51 @@ class CoroutinePool:
     def _end(self, line: WaitingLine, execution: BegunExecution, task: asyncio.Task[BaseException | None]) -> None:
         """Settle what a coroutine came to."""
         delivery = execution.delivery
-        error = asyncio.CancelledError() if task.cancelled() else task.result()
-        if not isinstance(error, asyncio.CancelledError):
-            line.handling.end(execution, error)
-        elif delivery in self._interrupted:
-            line.handling.end(execution, Interrupted())
-        elif self._callers_loop is not None and task.cancelling():  # as the loop does to all its tasks when it ends
+        error = self._error_of(task, interrupted=delivery in self._interrupted)
+        if isinstance(error, Cancelled):
             line.handling.give_back(execution)
         else:
             line.handling.end(execution, error)
         del self._in_flight[delivery]
         self._interrupted.discard(delivery)
+        if count := self._leaving.get(line):
+            self._leaving[line] = count - 1
+            if count == 1:
+                self.on_change()
         self._on_end()
+
+    def _error_of(self, task: asyncio.Task[BaseException | None], *, interrupted: bool) -> BaseException | None:
+        """What a handler raised; Interrupted or Cancelled if it was cancelled, here or by something else."""
+        error = asyncio.CancelledError() if task.cancelled() else task.result()
+        if not isinstance(error, asyncio.CancelledError):
+            return error
+        if interrupted:
+            return Interrupted()
+        # As the loop of a caller does to all its tasks when it ends.
+        return Cancelled() if self._callers_loop is not None and task.cancelling() else error
+
+    def perform_batch(self, handling: HandlerExecutions, executions: list[BegunExecution]) -> BaseException | None:
+        """Have the event loop run a batch handler, and wait for it; returns the error it raised, if any.
+
+        The slot that gathered the batch calls this, in its thread. It is not counted among those in flight.
+        """
+        batch = AwaitedBatch(handling, executions)
+        return batch.done.result() if self._call(partial(self._begin_batch, batch)) else Cancelled()
+
+    def _begin_batch(self, batch: AwaitedBatch) -> None:
+        deliveries = [execution.delivery for execution in batch.executions]
+        handled = perform_awaited(batch.executions[0].handler.call, deliveries)
+        loop = asyncio.get_running_loop()
+        batch.task = loop.create_task(handled, context=self._context.copy())
+        self._batches.update(dict.fromkeys(deliveries, batch))
+        batch.task.add_done_callback(partial(self._end_batch, batch))
+        self._watchdog.watch(loop)
+
+    def _end_batch(self, batch: AwaitedBatch, task: asyncio.Task[BaseException | None]) -> None:
+        for execution in batch.executions:
+            del self._batches[execution.delivery]
+            self._interrupted.discard(execution.delivery)
+        batch.done.set_result(self._error_of(task, interrupted=batch.interrupted))
 
     def _on_end(self) -> None:
         """Take others soon; those that end at the same time are counted together."""
@@ -221,6 +294,8 @@ class CoroutinePool:
     def _cancel(self, delivery: Delivery) -> None:
         if (in_flight := self._in_flight.get(delivery)) is not None:
             in_flight.task.cancel()
+        elif (batch := self._batches.get(delivery)) is not None:
+            batch.interrupt()
         else:
             self._interrupted.discard(delivery)
 
@@ -231,11 +306,16 @@ class CoroutinePool:
                 verdicts = line.handling.verdicts
                 verdicts.blocking(execution.delivery, execution.handler, lasts=lasts, stack=stack)
                 return
+        for batch in tuple(self._batches.values()):
+            if batch.task is running:
+                first, verdicts = batch.executions[0], batch.handling.verdicts
+                verdicts.blocking(first.delivery, first.handler, lasts=lasts, stack=stack)
+                return
         name = None if running is None else getattr(running.get_coro(), "__qualname__", None)
         log_blocked(lasts, stack, task=name)
 
 
-async def perform_awaited(call: AsyncCall, delivery: Delivery) -> BaseException | None:
+async def perform_awaited(call: AsyncCall, delivery: Delivery | list[Delivery]) -> BaseException | None:
     """Run an `async def` handler and return the error it raised, if any; also one that would end the event loop."""
     try:
         result = await call(delivery)

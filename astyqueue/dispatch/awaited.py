@@ -94,12 +94,13 @@ class Dispatcher:
         weight: int = 1,
         threads: int | None = None,
         backlog: int | None = None,
+        limit: int | None = None,
     ) -> None:
         """Serve one more queue with this handler, also while it runs. Closed once it was drained.
 
         The options are those of the builder's `queue`; the number of handler threads stays the same.
         """
-        self.blocking.add_queue(_blocking(queue), call, weight=weight, threads=threads, backlog=backlog)
+        self.blocking.add_queue(_blocking(queue), call, weight=weight, threads=threads, backlog=backlog, limit=limit)
 
     def remove_queue(self, queue: MessageQueue | BlockingQueue) -> None:
         """Claim no more from this queue, also while it runs.
@@ -168,9 +169,13 @@ class AwaitedBuilder(DispatcherBuilder[Awaitable[Dispatcher]]):
         weight: int = 1,
         threads: int | None = None,
         backlog: int | None = None,
+        limit: int | None = None,
     ) -> Self:
-        """Take messages from this queue; one of weight 3 gets three turns for each of weight 1 while both have some."""
-        return super().queue(_blocking(queue), weight=weight, threads=threads, backlog=backlog)
+        """Take messages from this queue; one of weight 3 gets three turns for each of weight 1 while both have some.
+
+        With `limit` at most so many of its messages are here at the same time, whatever the kinds of their handlers.
+        """
+        return super().queue(_blocking(queue), weight=weight, threads=threads, backlog=backlog, limit=limit)
 
     def queues(
         self,
@@ -180,13 +185,14 @@ class AwaitedBuilder(DispatcherBuilder[Awaitable[Dispatcher]]):
         weight: int = 1,
         threads: int | None = None,
         backlog: int | None = None,
+        limit: int | Callable[[str], int | None] | None = None,
     ) -> Self:
         """Take messages from all queues of a connection whose names match a shell-style pattern, such as "mail.*".
 
         See `astyqueue.Dispatcher`.
         """
         found = directory.blocking if isinstance(directory, Connection) else directory
-        return super().queues(pattern, found, weight=weight, threads=threads, backlog=backlog)
+        return super().queues(pattern, found, weight=weight, threads=threads, backlog=backlog, limit=limit)
 
 
 def _blocking(queue: MessageQueue | BlockingQueue) -> BlockingQueue:

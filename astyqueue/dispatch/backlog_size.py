@@ -1,4 +1,4 @@
-"""The limits of a dispatcher's deliveries: the prefetch bound, and the total number of messages.
+"""The limits of a dispatcher's deliveries: the prefetch bound, the total number of messages, and those at a time.
 
 The prefetch bound is large enough that no handler waits for a claim, and small enough that no delivery is hoarded.
 """
@@ -6,9 +6,11 @@ The prefetch bound is large enough that no handler waits for a claim, and small 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sized
+from collections.abc import Callable, Iterable, Sized
 from typing import Final
 
+from astyqueue.dispatch.under_way import ExecutionsUnderWay
+from astyqueue.queue.delivery.base_delivery import BaseDelivery
 from astyqueue.units import SECOND
 
 #: The backlog should be handled within this time: longer than several claims, short for consumers that could take it.
@@ -48,6 +50,35 @@ class AdaptivePrefetch:
         wanted = min(_MOST, int(self.part * self._budget / max(1.0, self._typical)))
         if self.adapts and (wanted >= self.bound * _WORTH_A_CHANGE or wanted * _WORTH_A_CHANGE <= self.bound):
             self.bound = wanted
+
+
+class InFlightLimit:
+    """How many messages of one queue a process has at the same time: waiting for a handler, or with one.
+
+    Nothing is claimed beyond it, so that what is too much for this process is there for others. Only the thread that
+    leads the claims of the queue calls `accepted` and `room`.
+    """
+
+    def __init__(self, most: int, under_way: ExecutionsUnderWay, now: Callable[[], int]) -> None:
+        """At most `most` messages, whatever the kinds of their handlers."""
+        self._most = most
+        self._under_way = under_way
+        self._now = now
+        self._not_begun: list[BaseDelivery] = []
+
+    def accepted(self, deliveries: Iterable[BaseDelivery]) -> None:
+        """Count deliveries that were claimed."""
+        self._not_begun.extend(deliveries)
+
+    def room(self) -> int:
+        """How many more messages may be claimed."""
+        # Before those under way are counted: one that begins meanwhile counts twice rather than not at all.
+        self._not_begun = [one for one in self._not_begun if self._waits(one)]
+        return max(0, self._most - len(self._not_begun) - self._under_way.count)
+
+    def _waits(self, delivery: BaseDelivery) -> bool:
+        lapsed = delivery.lease is not None and delivery.lease.timer.due <= self._now()
+        return delivery.began is None and not delivery.decided and not lapsed
 
 
 class MessageQuota:

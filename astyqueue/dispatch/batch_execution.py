@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from astyqueue.clock import Clock
 from astyqueue.dispatch.consumers import Consumer, ConsumerManager, Credit
 from astyqueue.dispatch.execution import HandlerExecutions
 from astyqueue.dispatch.handlers import Batch, refuse_unfinished
-from astyqueue.dispatch.under_way import BegunExecution
+from astyqueue.dispatch.under_way import BegunExecution, Cancelled
 from astyqueue.queue.delivery.delivery import Delivery
 from astyqueue.waiting import Wakeup
+
+#: Calls the batch handler of these executions, and returns the error it raised, if any.
+PerformBatch = Callable[[HandlerExecutions, list[BegunExecution]], BaseException | None]
 
 
 class BatchExecutions:
@@ -19,10 +24,16 @@ class BatchExecutions:
     """
 
     def __init__(
-        self, executions: HandlerExecutions, waiting: ConsumerManager[Delivery], batch: Batch, clock: Clock
+        self,
+        executions: HandlerExecutions,
+        waiting: ConsumerManager[Delivery],
+        batch: Batch,
+        clock: Clock,
+        perform: PerformBatch,
     ) -> None:
-        """`waiting` are the deliveries of this handler."""
+        """`waiting` are the deliveries of this handler, which `perform` calls."""
         self._executions = executions
+        self._perform = perform
         self._waiting = waiting
         self._batch = batch
         self._clock = clock
@@ -42,9 +53,16 @@ class BatchExecutions:
         """Gather the deliveries that come after the first, and handle all of them."""
         begun = [self._executions.begin(delivery) for delivery in self._gathered(first)]
         executions = [execution for execution in begun if execution is not None]
-        if executions:
-            error = perform_batch(executions)
-            for execution in executions:
+        if not executions:
+            return
+        for execution in executions[1:]:
+            execution.leader = executions[0]
+            execution.deadline = executions[0].deadline  # so that all are given up together
+        error = self._perform(self._executions, executions)
+        for execution in executions:
+            if isinstance(error, Cancelled):
+                self._executions.give_back(execution)
+            else:
                 self._executions.end(execution, error)
 
     def _gathered(self, first: Delivery) -> list[Delivery]:

@@ -41,9 +41,9 @@ _THREADS_AT_MOST: Final = 1_024
 _THREADS: Final = range(1, _THREADS_AT_MOST + 1)
 _COROUTINES_AT_MOST: Final = 1_000_000
 _PROCESSES_AT_MOST: Final = 1_024
-_BATCH_AT_MOST: Final = 10_000
 _ANY_NUMBER: Final = range(1, 1 << 62)
 _WEIGHTS: Final = range(1, 1_001)
+_IN_FLIGHT: Final = range(1, 1_000_001)
 _BACKLOGS: Final = range(100_001)
 
 
@@ -58,6 +58,7 @@ class _Wanted:
     roster: HandlerRegistry = field(default_factory=HandlerRegistry)
     threads: int | None = None
     backlog: int | None = None
+    limit: int | Callable[[str], int | None] | None = None
 
     @property
     def name(self) -> str:
@@ -65,7 +66,12 @@ class _Wanted:
 
     @property
     def options(self) -> QueueOptions:
-        return QueueOptions(self.weight, self.threads, self.backlog, followed=self.queue is None)
+        limit = self.limit_of(self.name) if self.queue is not None else None
+        return QueueOptions(self.weight, self.threads, self.backlog, limit, followed=self.queue is None)
+
+    def limit_of(self, queue: str) -> int | None:
+        """The limit of a queue of this name."""
+        return _limit(self.limit(queue) if callable(self.limit) else self.limit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +108,8 @@ class DispatcherBuilder(Generic[D]):
 
     Handlers belong to the queue named last. Its `threads` is how many of its handlers run in threads at a time at most
     (Default: as many as there are threads; the greatest number given counts). `backlog` bounds how many of its
-    deliveries wait for a free thread (Default: adapted to how quick the handlers are).
+    deliveries wait for a free thread (Default: adapted to how quick the handlers are). `limit` bounds all that are
+    here, with handlers of any kind or waiting.
     """
 
     def __init__(self, build: Callable[[DispatcherPlan], D]) -> None:
@@ -121,13 +128,22 @@ class DispatcherBuilder(Generic[D]):
         return self
 
     def queue(
-        self, queue: MessageQueue, *, weight: int = 1, threads: int | None = None, backlog: int | None = None
+        self,
+        queue: MessageQueue,
+        *,
+        weight: int = 1,
+        threads: int | None = None,
+        backlog: int | None = None,
+        limit: int | None = None,
     ) -> Self:
-        """Take messages from this queue; one of weight 3 gets three turns for each of weight 1 while both have some."""
+        """Take messages from this queue; one of weight 3 gets three turns for each of weight 1 while both have some.
+
+        With `limit` at most so many of its messages are here at the same time, whatever the kinds of their handlers.
+        """
         if any(wanted.queue is not None and wanted.queue.core is queue.core for wanted in self._wanted):
             message = f"queue {queue.name!r} was given twice: give all its handlers after naming it once"
             raise BadSetting(message)
-        self._wanted.append(_Wanted(queue, weight=_count("weight", weight, _WEIGHTS)))
+        self._wanted.append(_Wanted(queue, weight=_count("weight", weight, _WEIGHTS), limit=_limit(limit)))
         return self._sized(threads, backlog)
 
     def queues(
@@ -138,13 +154,17 @@ class DispatcherBuilder(Generic[D]):
         weight: int = 1,
         threads: int | None = None,
         backlog: int | None = None,
+        limit: int | Callable[[str], int | None] | None = None,
     ) -> Self:
         """Take messages from all queues of a connection whose names match a shell-style pattern, such as "mail.*".
 
-        Each has this weight, and these bounds for itself. Queues that are created later join within five seconds and
-        the time of a listing, those that are dropped leave. A queue that was named with `queue` is not looked for.
+        Each has this weight, and these bounds for itself; a `limit` may also be found by its name. Queues that are
+        created later join within five seconds and the time of a listing, those that are dropped leave. A queue that was
+        named with `queue` is not looked for.
         """
-        self._wanted.append(_Wanted(pattern=pattern, directory=directory, weight=_count("weight", weight, _WEIGHTS)))
+        weight = _count("weight", weight, _WEIGHTS)
+        found = limit if callable(limit) else _limit(limit)
+        self._wanted.append(_Wanted(pattern=pattern, directory=directory, weight=weight, limit=found))
         return self._sized(threads, backlog)
 
     def coroutines(self, in_flight: int, *, blocked_after: Duration = "1s") -> Self:
@@ -200,10 +220,13 @@ class DispatcherBuilder(Generic[D]):
         `kind` is what runs it: "thread"; "asyncio" for `async def` functions, whose delivery is an
         `astyqueue.aio.Delivery`; or "process". Default: found from the function, never "process". With
         `batch=(100, "500ms")` it gets a list of up to 100 deliveries, those that come within 500 ms after the first
-        one; it may settle some of them, and returning or raising decides the others.
+        one; it may settle some of them, and returning or raising decides the others. It runs in a thread, or on the
+        event loop if it is `async def`.
         """
         limit, allowed = _limits(timeout, max_attempts)
-        handler = Handler(task or handler_name(call), call, limit, allowed, kind=wanted_kind(kind), batch=_batch(batch))
+        handler = Handler(
+            task or handler_name(call), call, limit, allowed, kind=wanted_kind(kind), batch=Batch.wanted(batch)
+        )
         self._last.roster.add(handler, task)
         return self._sized(threads, backlog)
 
@@ -274,7 +297,7 @@ class DispatcherBuilder(Generic[D]):
                     plan.subscription(one.queue, one.roster, one.options) for one in self._wanted if one.queue
                 ),
                 patterns=tuple(
-                    QueuePattern(one.pattern, one.directory, one.roster, one.options)
+                    QueuePattern(one.pattern, one.directory, one.roster, one.options, one.limit_of)
                     for one in self._wanted
                     if one.directory
                 ),
@@ -320,21 +343,19 @@ def _limits(timeout: Duration | None, max_attempts: int | None) -> tuple[int | N
     return limit, None if max_attempts is None else _count("max_attempts", max_attempts, range(1, 10_001))
 
 
-def queue_options(weight: int, threads: int | None, backlog: int | None) -> QueueOptions:
+def queue_options(weight: int, threads: int | None, backlog: int | None, limit: int | None) -> QueueOptions:
     """The options of a queue; BadSetting if one is out of bounds."""
     return QueueOptions(
         _count("weight", weight, _WEIGHTS),
         None if threads is None else _count("threads", threads, _THREADS),
         None if backlog is None else _count("backlog", backlog, _BACKLOGS),
+        _limit(limit),
     )
 
 
-def _batch(batch: tuple[int, Duration] | None) -> Batch | None:
-    """Check the size and the time of batches."""
-    if batch is None:
-        return None
-    size, within = batch
-    return Batch(_count("the size of a batch", size, range(1, _BATCH_AT_MOST + 1)), as_microseconds(within))
+def _limit(limit: int | None) -> int | None:
+    """Check a limit of messages at the same time."""
+    return None if limit is None else _count("limit", limit, _IN_FLIGHT)
 
 
 def _count(name: str, value: object, allowed: range) -> int:

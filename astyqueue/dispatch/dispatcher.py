@@ -139,12 +139,13 @@ class Dispatcher:
         weight: int = 1,
         threads: int | None = None,
         backlog: int | None = None,
+        limit: int | None = None,
     ) -> None:
         """Serve one more queue with this handler, also while it runs. Closed once it was drained.
 
         The options are those of the builder's `queue`; the number of handler threads stays the same.
         """
-        options = queue_options(weight, threads, backlog)
+        options = queue_options(weight, threads, backlog, limit)
         roster = HandlerRegistry()
         roster.add(Handler(handler_name(call), call), None)
         roster.wrap(self._plan.wrapping)
@@ -171,7 +172,9 @@ class Dispatcher:
 
     def _join(self, queue: MessageQueue, pattern: QueuePattern) -> None:
         """Serve a queue that a pattern has found."""
-        self._serve(self._plan.subscription(queue, pattern.roster, pattern.options), pattern=pattern.pattern)
+        self._serve(
+            self._plan.subscription(queue, pattern.roster, pattern.options_of(queue.name)), pattern=pattern.pattern
+        )
 
     def _part(self, name: str) -> None:
         """Serve a queue that a pattern had found no longer: it is not in the store any more."""
@@ -297,11 +300,13 @@ def _workload(plan: DispatcherPlan, supervisor: Supervisor, drain: Callable[...,
 
     return Workload(
         queues=lambda: [one.queue for one in supervisor.subscriptions],
+        limits=lambda: {one.name: one.limit for one in supervisor.subscriptions if one.limit is not None},
         slots=lambda: plan.pools.size,
         running=lambda: [
             (one.name, each)
             for one in supervisor.subscriptions
             for each in (*one.executions.under_way.all(), *one.executions.under_way.stuck)
+            if each.leader is None
         ],
         held=lambda: sum(one.executions.under_way.slots_held for one in supervisor.subscriptions),
         hold=hold,

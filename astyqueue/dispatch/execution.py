@@ -99,6 +99,8 @@ class HandlerExecutions:
         self.on_deadline: Callable[[MonotonicUs], None] = _ignore
         #: Called, once no execution may begin any more, when the outcome of one that has ended is handed in.
         self.on_concluded: Callable[[], None] = _ignore
+        #: Called when a handler has ended, in a queue that limits how many run at the same time.
+        self.on_ended: Callable[[], None] | None = None
         self._queue = queue
         self._roster = roster
         self._find = roster.find
@@ -174,6 +176,8 @@ class HandlerExecutions:
             self.on_concluded()
         if execution.counted:
             self._count_out(execution)
+        if self.on_ended is not None:
+            self.on_ended()
 
     def _count_out(self, execution: Execution) -> None:
         """Report to the quota, once, that an execution it counts has ended or was given up."""

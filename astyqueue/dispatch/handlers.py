@@ -14,6 +14,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from astyqueue.dispatch.import_path import import_path_of
+from astyqueue.durations import Duration, as_microseconds
 from astyqueue.errors import BadSetting
 from astyqueue.queue.delivery.delivery import Delivery
 
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
 Call = Callable[[Delivery], object]
 #: An `async def` handler. Its delivery is an `astyqueue.aio.Delivery`, whose `ack`, `extend` and so on are awaited.
 AsyncCall = Callable[[Any], "Awaitable[object]"]
-#: A handler of batches.
-BatchCall = Callable[[list[Delivery]], object]
+#: A handler of batches; an `async def` one gets a list of `astyqueue.aio.Delivery`.
+BatchCall = Callable[[list[Delivery]], object] | Callable[[list[Any]], "Awaitable[object]"]
 #: Gets the delivery and the next call; its return value counts as the handler's result.
 Middleware = Callable[[Delivery, Call], object]
 #: The same for `async def` handlers: it awaits the next call.
@@ -32,6 +33,7 @@ AsyncMiddleware = Callable[[Any, AsyncCall], "Awaitable[object]"]
 
 #: The most handlers of a factory that are cached: producers choose the names, so their number is unbounded.
 _MADE: Final = 1_000
+_BATCH_AT_MOST: Final = 10_000
 #: The header that names the task a message is for.
 TASK: Final = "task"
 
@@ -54,6 +56,17 @@ class Batch:
 
     size: int
     within: int
+
+    @classmethod
+    def wanted(cls, batch: tuple[int, Duration] | None) -> Batch | None:
+        """The batch of a size and a time, such as (100, "500ms"); BadSetting for a size that no batch can have."""
+        if batch is None:
+            return None
+        size, within = batch
+        if not isinstance(size, int) or isinstance(size, bool) or not 1 <= size <= _BATCH_AT_MOST:
+            message = f"the size of a batch is {size!r}: give a whole number from 1 to {_BATCH_AT_MOST}"
+            raise BadSetting(message)
+        return cls(size, as_microseconds(within))
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +93,8 @@ class Handler:
         kind = kind_of(self.call, self.kind)
         object.__setattr__(self, "kind", kind)
         object.__setattr__(self, "line", f"batch {self.name}" if self.batch else kind)
-        if self.batch is not None and kind is not Kind.THREAD:
-            message = f"{handler_name(self.call)} handles batches, which runs in a thread: give a plain function"
-            raise BadSetting(message)
+        if self.batch is not None:
+            refuse_batches_in_processes(self.call, kind)
         if kind is Kind.PROCESS and self.address is None:
             object.__setattr__(self, "address", import_path_of(self.call))
 
@@ -133,6 +145,16 @@ def kind_of(call: object, wanted: Kind | None = None) -> Kind:
     return wanted or Kind.THREAD
 
 
+def refuse_batches_in_processes(call: object, kind: Kind) -> None:
+    """BadSetting for a batch handler that is to run in a child process, which handles one message at a time."""
+    if kind is Kind.PROCESS:
+        message = (
+            f"{handler_name(call)} handles batches, and a process handles single messages: leave out kind, so that "
+            "it runs in a thread, or on the event loop if it is async; or leave out batch"
+        )
+        raise BadSetting(message)
+
+
 def is_async(call: object) -> bool:
     """Whether calling it makes a coroutine."""
     return any(map(inspect.iscoroutinefunction, (call, _entry(call))))
@@ -167,7 +189,8 @@ def refuse_unfinished(result: object) -> None:
 def perform(handler: Handler, delivery: Delivery) -> BaseException | None:
     """Run the handler and return the error it raised, if any. A result that must be awaited or iterated is an error."""
     try:
-        result = handler.call(delivery)
+        # A handler of batches that was made for this message, so that nothing gathered any, gets a batch of one.
+        result = handler.call(delivery if handler.batch is None else [delivery])
         if result is not None:
             refuse_unfinished(result)
     except BaseException as error:  # noqa: BLE001 - also SystemExit and KeyboardInterrupt: the thread goes on
@@ -196,7 +219,9 @@ class HandlerRegistry:
         #: The lines of all handlers that are known, and the one line if there is only one.
         self.lines: tuple[LineKey, ...] = ()
         self.only_line: LineKey | None = None
-        self._lines: dict[str, LineKey] = {}
+        #: The lines of `async def` handlers, also those that get batches.
+        self.awaited_lines: frozenset[LineKey] = frozenset()
+        self._learned: dict[str, Handler] = {}
         self._batches: dict[LineKey, Batch] = {}
         self._making = threading.Lock()
         self._factory: Factory | None = None
@@ -242,27 +267,31 @@ class HandlerRegistry:
         self._general = wrapping.wrapped(self._general) if self._general else None
         self._named = {task: wrapping.wrapped(handler) for task, handler in self._named.items()}
         for task in self.names - self._named.keys():
-            if (handler := self._known_in_advance(task)) is not None:
-                self.learn(task, handler)
+            self._know_in_advance(task)
         self._find_lines()
 
     def learn(self, task: str | None, handler: Handler) -> None:
         """Note the line of the handler that the messages of a task get, which was not known before it was made."""
         if task is not None and handler.line is not Kind.THREAD:
             with self._making:
-                if len(self._lines) >= _MADE:
-                    del self._lines[next(iter(self._lines))]
-                self._lines[task] = handler.line
+                if len(self._learned) >= _MADE:
+                    del self._learned[next(iter(self._learned))]
+                self._learned[task] = handler
             self._find_lines()
 
     def _find_lines(self) -> None:
-        handlers = [handler for handler in (self._general, *self._named.values()) if handler is not None]
-        lines = {handler.line: None for handler in handlers}
+        with self._making:
+            learned = [*self._learned.values()]
+        named = [handler for handler in (self._general, *self._named.values()) if handler is not None]
+        lines: dict[LineKey, None] = {handler.line: None for handler in named}
         if self._factory is not None:
-            lines |= dict.fromkeys((Kind.THREAD, *self._lines.values()))
+            lines |= dict.fromkeys((Kind.THREAD, *(handler.line for handler in learned)))
         self.lines = tuple(lines)
         self.only_line = self.lines[0] if len(lines) == 1 else None
-        self._batches = {handler.line: handler.batch for handler in handlers if handler.batch is not None}
+        known = [*named, *learned]
+        # The batches of tasks that were forgotten stay: some of their messages may be in this process.
+        self._batches |= {handler.line: handler.batch for handler in known if handler.batch is not None}
+        self.awaited_lines |= {handler.line for handler in known if handler.kind is Kind.ASYNCIO}
 
     def line_of(self, task: str | None) -> LineKey:
         """The line of the messages of a task, as far as it is known without asking the factory."""
@@ -272,7 +301,8 @@ class HandlerRegistry:
             return handler.line
         if self._factory is None:
             return self._general.line if self._general else Kind.THREAD
-        return self._lines.get(task, Kind.THREAD)
+        learned = self._learned.get(task)
+        return Kind.THREAD if learned is None else learned.line
 
     def batch_of(self, line: LineKey) -> Batch | None:
         """The size and time of batches in this line, if it is that of a batch handler."""
@@ -294,13 +324,13 @@ class HandlerRegistry:
         except Exception as error:  # noqa: BLE001 - a factory's error is reported as the attempt's
             return Handler(task, _raising(error))
 
-    def _known_in_advance(self, task: str) -> Handler | None:
+    def _know_in_advance(self, task: str) -> None:
         try:
-            return self._made_for(task)
+            self._made_for(task)
         except BadSetting:
             raise
-        except Exception:  # noqa: BLE001 - another error of a factory is that of each attempt
-            return None
+        except Exception as error:  # noqa: BLE001 - another error of a factory is that of each attempt
+            del error
 
     def _made_for(self, task: str) -> Handler | None:
         if self._factory is None or (made := self._factory(task)) is None:
@@ -311,6 +341,7 @@ class HandlerRegistry:
             if len(self._made) >= _MADE:
                 del self._made[next(iter(self._made))]
             self._made[task] = wrapped
+        self.learn(task, wrapped)
         return wrapped
 
 
@@ -355,10 +386,11 @@ class HandlerWrapping:
     def _in_batches(self, handler: Handler) -> Handler:
         if self._plain or self._awaited:
             message = (
-                f"{handler.name} gets lists of deliveries, and middleware gets one delivery: do without one of them"
+                f"{handler.name} gets lists of deliveries, and middleware gets one delivery: do without one of them, "
+                "or give handlers with middleware a dispatcher or a worker of their own"
             )
             raise BadSetting(message)
-        return handler
+        return replace(handler, interrupt=self._cancel) if handler.kind is Kind.ASYNCIO else handler
 
     def _around_coroutine(self, handler: Handler) -> AsyncCall:
         self._check_fits(handler, self._awaited, self._plain)

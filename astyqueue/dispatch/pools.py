@@ -8,8 +8,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from astyqueue.clock import Clock
+from astyqueue.dispatch.batch_execution import perform_batch
+from astyqueue.dispatch.execution import HandlerExecutions
 from astyqueue.dispatch.handlers import Kind, LineKey
 from astyqueue.dispatch.slots import FreeSlots, SlotPool
+from astyqueue.dispatch.under_way import BegunExecution
 from astyqueue.dispatch.waiting_lines import Pool, WaitingLines
 from astyqueue.errors import ThreadsDied
 from astyqueue.queue.delivery.base_delivery import DeliveryFactory
@@ -124,6 +127,14 @@ class HandlerPools:
         if self._started:
             pool.start()
 
+    def perform_batch(self, handling: HandlerExecutions, executions: list[BegunExecution]) -> BaseException | None:
+        """Call a batch handler, in this thread or on the event loop; returns the error it raised, if any."""
+        if executions[0].handler.kind is not Kind.ASYNCIO:
+            return perform_batch(executions)
+        with self._lock:
+            coroutines = self._coroutine_pool()
+        return coroutines.perform_batch(handling, executions)
+
     @staticmethod
     def awaited(queue: MessageQueue) -> DeliveryFactory:
         """Makes the deliveries that `async def` handlers get."""
@@ -167,7 +178,7 @@ class HandlerPools:
             self._started = True
             if self._children is not None:
                 self._children.start()
-            for pool in self:
+            for pool in reversed([*self]):  # coroutines first: a slot that gathered a batch may call for one
                 pool.start()
 
     def replace_dead(self) -> ThreadsDied | None:

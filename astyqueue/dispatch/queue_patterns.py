@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Final, Protocol
 
@@ -12,7 +12,7 @@ from astyqueue.clock import Clock
 from astyqueue.dispatch.handlers import HandlerRegistry
 from astyqueue.dispatch.subscription import QueueOptions
 from astyqueue.dispatch.worker_log import log_event, log_mistake
-from astyqueue.errors import AstyqueueError, Closed
+from astyqueue.errors import AstyqueueError, BadInput, Closed
 from astyqueue.queue.queue import MessageQueue
 from astyqueue.text import reason_of
 from astyqueue.units import SECOND
@@ -36,6 +36,10 @@ class QueueDirectory(Protocol):
         """The queue of this name, opened."""
 
 
+def _without_limit(_: str) -> None:
+    """The limit of a queue that has none."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class QueuePattern:
     """A shell-style pattern of names, where to look for them, and the handlers of the queues that match."""
@@ -44,6 +48,40 @@ class QueuePattern:
     directory: QueueDirectory
     roster: HandlerRegistry
     options: QueueOptions
+    limit_of: Callable[[str], int | None] = _without_limit
+
+    def options_of(self, queue: str) -> QueueOptions:
+        """The options of a queue of this name."""
+        return replace(self.options, limit=self.limit_of(queue))
+
+
+class QueueLimits:
+    """How many messages of a queue a process may have at the same time, by names and patterns of queues.
+
+    A name counts before a pattern, and of several patterns the first.
+    """
+
+    def __init__(self, limits: Mapping[str, int]) -> None:
+        """`limits` are numbers by name or shell-style pattern."""
+        self._limits = dict(limits)
+
+    def of(self, queue: str) -> int | None:
+        """The limit of a queue, or None."""
+        if queue in self._limits:
+            return self._limits[queue]
+        return next((limit for pattern, limit in self._limits.items() if fnmatchcase(queue, pattern)), None)
+
+    def check_served(self, served: Collection[str]) -> None:
+        """BadInput for the limit of a queue that is not served, by its name or by a pattern."""
+        for name in self._limits:
+            if not (is_pattern(name) or name in served or any(fnmatchcase(name, one) for one in served)):
+                message = f"queue {name!r} has a limit and is not served here: this worker serves {', '.join(served)}"
+                raise BadInput(message)
+
+
+def is_pattern(name: str) -> bool:
+    """Whether this stands for several queues: no name of a queue has such characters."""
+    return any(character in name for character in "*?[")
 
 
 class PatternWatch:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final, cast
 
-from astyqueue.dispatch.backlog_size import MessageQuota
+from astyqueue.dispatch.backlog_size import InFlightLimit, MessageQuota
 from astyqueue.dispatch.claim_loop import ClaimLoop, flush
 from astyqueue.dispatch.execution import DeliveryOutcome
 from astyqueue.dispatch.handlers import HandlerRegistry
@@ -46,13 +46,15 @@ class QueueOptions:
     """How much of the slots a queue gets.
 
     `weight`: its turns while several queues have messages. `threads`: at most this number of slots run its handlers
-    (None: all). `backlog`: how many deliveries wait for a slot (None: adapted to how quick the handlers are). One that
-    is `followed` was found by a pattern, and leaves when it is dropped.
+    (None: all). `backlog`: how many deliveries wait for a slot (None: adapted to how quick the handlers are). `limit`:
+    at most this number of its messages are in this process at the same time, whatever runs them (None: no limit). One
+    that is `followed` was found by a pattern, and leaves when it is dropped.
     """
 
     weight: int = 1
     threads: int | None = None
     backlog: int | None = None
+    limit: int | None = None
     followed: bool = False
 
 
@@ -76,10 +78,18 @@ class Subscription:
         self.followed = options.followed
         self.tasks = roster.names
         self.pools = pools
+        #: The most of its messages that are in this process at the same time, or None.
+        self.limit = options.limit
         self._claimer = queue.core.claimer
-        lines = LineOptions(options.weight, options.threads, options.backlog)
+        # What waits counts among the limited, so it would only wait for a slot here instead of in another process.
+        backlog = 0 if options.limit is not None and options.backlog is None else options.backlog
+        lines = LineOptions(options.weight, options.threads, backlog, options.followed)
         self.waiting = WaitingLines(queue, roster, pools, options=lines, quota=quota)
         self.executions = self.waiting.executions
+        self._in_flight: InFlightLimit | None = None
+        if options.limit is not None:
+            self._in_flight = InFlightLimit(options.limit, self.executions.under_way, queue.core.process.now)
+            self.executions.on_ended = self._claimer.wake
         #: The most of its handlers that run in threads at a time.
         self.slots = self.waiting.threads
         self._lost = queue.stats.lost
@@ -101,7 +111,8 @@ class Subscription:
         for delivery in self.waiting.hoarded(self.queue.clock.now()):
             self._claimer.give_back(delivery)
         self._log_lost()
-        return self._quota.room(self.waiting.credit())
+        credit = self.waiting.credit()
+        return self._quota.room(credit if self._in_flight is None else min(credit, self._in_flight.room()))
 
     def _log_lost(self) -> None:
         if (lost := self.queue.stats.lost) != self._lost:
@@ -111,6 +122,8 @@ class Subscription:
 
     def _accept(self, deliveries: list[BaseDelivery]) -> None:
         self.executions.verdicts.listen()
+        if self._in_flight is not None:
+            self._in_flight.accepted(deliveries)
         for delivery in self.waiting.accept(cast("list[Delivery]", deliveries)):
             self._claimer.give_back(delivery)
 

@@ -19,7 +19,7 @@ from astyqueue.waiting import Wakeup
 
 #: How long a stop waits for a user's hook that is asked about the outcome of a handler that has ended.
 _CONCLUDED_WITHIN: Final = SECOND
-#: The pause between looks at a queue that leaves while slots have its messages.
+#: The pause between looks at a queue that leaves while messages to be handled here, at most once, wait for a slot.
 _LEAVING: Final = SECOND // 10
 
 
@@ -86,7 +86,8 @@ class Supervisor:
         while self._drained_by is None:
             self._look_after()
             self._let_leave()
-            self._rest(self._clock.monotonic() + _LEAVING if self._leaving else ENDLESS)
+            waits = any(len(one.waiting) for one in self._leaving)
+            self._rest(self._clock.monotonic() + _LEAVING if waits else ENDLESS)
         log_event(logging.INFO, "drain", queues=some(one.name for one in self.subscriptions))
         self._each(lambda one: one.shut())
         self._pools.shut()
@@ -128,10 +129,10 @@ class Supervisor:
                 continue
             self._safely(lambda leaving: leaving.leave(), one)
             self._pools.forget_queue(one.waiting)
-            log_event(logging.INFO, "left", queue=one.name)
             with self._lock:
                 self.subscriptions = tuple(other for other in self.subscriptions if other is not one)
                 self._leaving.remove(one)
+            log_event(logging.INFO, "left", queue=one.name)
 
     def _look_after(self) -> None:
         """Replace threads that died, give up executions past their deadline, report stuck handlers."""

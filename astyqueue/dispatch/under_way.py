@@ -24,10 +24,11 @@ class Execution:
 
     `current` is the delivery whose receipt counts. It differs from the handler's when the lease expired meanwhile (the
     store was unavailable, say) and this process claimed the message again. `where` is its row and id; `counted`: the
-    quota counts it. From `stuck_from` on (monotonic), one that was given up and still runs counts as stuck.
+    quota counts it. From `stuck_from` on (monotonic), one that was given up and still runs counts as stuck. `leader` is
+    the first execution of its batch, whose handler runs for this one too.
     """
 
-    __slots__ = ("began", "counted", "current", "deadline", "delivery", "handler", "stuck_from", "where")
+    __slots__ = ("began", "counted", "current", "deadline", "delivery", "handler", "leader", "stuck_from", "where")
 
     def __init__(self, delivery: Delivery, began: int) -> None:
         """A begun execution; its handler is found next."""
@@ -36,13 +37,14 @@ class Execution:
         self.began = began
         self.counted = False
         self.handler: Handler | None = None
+        self.leader: Execution | None = None
         self.deadline: MonotonicUs | None = None
         self.stuck_from = BEGINNING
 
     @property
     def holds_slot(self) -> bool:
-        """Whether its handler holds a thread, which nothing but the handler can free."""
-        return self.handler is None or self.handler.interrupt is None
+        """Whether its handler holds a thread of those that handlers share, which nothing but the handler can free."""
+        return self.handler is None or (self.handler.interrupt is None and self.handler.batch is None)
 
     def interrupt(self) -> None:
         """End its handler if that is possible from outside: a coroutine, or a handler in a process of its own."""
@@ -60,6 +62,10 @@ class BegunExecution(Execution):
 
 class Interrupted(Exception):
     """How a handler ended that was ended from outside, after its execution was given up."""
+
+
+class Cancelled(Exception):
+    """How a handler ended that something else cancelled: its messages go back, and cost no attempt."""
 
 
 class ExecutionsUnderWay:
@@ -128,6 +134,12 @@ class ExecutionsUnderWay:
         return min((*ending, *(one.deadline for one in self.all() if one.deadline is not None)), default=None)
 
     @property
+    def count(self) -> int:
+        """How many handlers run, those included that were given up."""
+        with self._lock:
+            return len(self._running) + len(self._given_up)
+
+    @property
     def given_up(self) -> bool:
         """Whether any that was given up has not ended."""
         return bool(self._given_up)
@@ -144,11 +156,11 @@ class ExecutionsUnderWay:
 
     @property
     def stuck(self) -> list[Execution]:
-        """Those whose handlers still run past their timeout, oldest first.
+        """Those whose handlers still run past their timeout, oldest first; of a batch, the first.
 
-        One that can be interrupted counts from 5 seconds after that.
+        One that can be interrupted, or handles a batch, counts from 5 seconds after that.
         """
         now = self._clock.monotonic()
         with self._lock:
-            stuck = [one for one in self._given_up if one.stuck_from <= now]
+            stuck = [one for one in self._given_up if one.stuck_from <= now and one.leader is None]
         return sorted(stuck, key=lambda execution: execution.began)

@@ -17,6 +17,7 @@ from astyqueue.dispatch.batch_execution import BatchExecutions
 from astyqueue.dispatch.execution import HandlerExecutions
 from astyqueue.dispatch.handlers import TASK, HandlerRegistry, Kind, LineKey
 from astyqueue.dispatch.slots import ClaimCredit, FreeSlots, ReadyDeliveries
+from astyqueue.dispatch.under_way import BegunExecution
 from astyqueue.protocol.claiming.selection import ClaimedMessage
 from astyqueue.queue.delivery.base_delivery import BaseDelivery, DeliveryFactory, Lease
 from astyqueue.queue.delivery.delivery import Delivery
@@ -66,6 +67,9 @@ class Pools(Protocol):
     def awaited(self, queue: MessageQueue) -> DeliveryFactory:
         """Makes the deliveries that `async def` handlers get."""
 
+    def perform_batch(self, handling: HandlerExecutions, executions: list[BegunExecution], /) -> BaseException | None:
+        """Call a batch handler; returns the error it raised, if any."""
+
 
 @dataclass(slots=True, eq=False)
 class WaitingLine:
@@ -91,11 +95,15 @@ class WaitingLine:
 
 @dataclass(frozen=True, slots=True)
 class LineOptions:
-    """What the lines of a queue have in common: its turns, and how many of its handlers run and wait for threads."""
+    """What the lines of a queue have in common: its turns, and how many of its handlers run and wait for threads.
+
+    A queue that is `followed` was found by a pattern.
+    """
 
     weight: int
     threads: int | None
     backlog: int | None
+    followed: bool = False
 
 
 class WaitingLines:
@@ -123,7 +131,9 @@ class WaitingLines:
         self.executions = HandlerExecutions(queue, roster, pace, quota)
         self._paces: dict[LineKey, AdaptivePrefetch] = {Kind.THREAD: pace}
         for key in roster.lines:
-            self._line(key)
+            # A batch handler has a thread in each of its queues: in those of a pattern only once it has a message.
+            if not (options.followed and len(roster.lines) > 1 and roster.batch_of(key)):
+                self._line(key)
 
     def _line(self, key: LineKey) -> WaitingLine:
         """The line for this key, which is made if need be."""
@@ -144,7 +154,8 @@ class WaitingLines:
             executions.took[key] = pace.took
         ready = ReadyDeliveries(queue.clock, pace, self._limit if key is Kind.THREAD else None)
         credit = ClaimCredit(pool.free, ready, pace, weight=self._options.weight, wake=queue.core.claimer.wake)
-        carries = BatchExecutions(executions, ready.manager, batch, queue.clock) if batch else executions
+        perform = self._pools.perform_batch
+        carries = BatchExecutions(executions, ready.manager, batch, queue.clock, perform) if batch else executions
         return WaitingLine(queue.name, self._options.weight, executions, carries, ready, credit, pool, pace)
 
     def __iter__(self) -> Iterator[WaitingLine]:
@@ -187,13 +198,13 @@ class WaitingLines:
 
         def made(row: str, claimed: Sequence[ClaimedMessage], lease: Lease | None) -> list[BaseDelivery]:
             nonlocal awaited
-            if Kind.ASYNCIO not in roster.lines:
+            if not roster.awaited_lines:
                 return plain(row, claimed, lease)
             awaited = awaited or self._pools.awaited(self._queue)
             deliveries: list[BaseDelivery] = []
             for one in claimed:
                 line = roster.line_of((one.envelope.headers or {}).get(TASK))
-                deliveries += (awaited if line is Kind.ASYNCIO else plain)(row, (one,), lease)
+                deliveries += (awaited if line in roster.awaited_lines else plain)(row, (one,), lease)
             return deliveries
 
         return made

@@ -12,6 +12,7 @@ from astyqueue.findings import Finding, Severity, note, ok
 from astyqueue.model.explanation import STILL
 from astyqueue.model.presence import Presence, WorkerState
 from astyqueue.model.settings import Settings
+from astyqueue.model.views import QueuePermits
 from astyqueue.text import counted, instant_text, length_text
 from astyqueue.units import SECOND
 
@@ -87,6 +88,11 @@ class RowHealth:
     deaths: DeathCounts = field(default_factory=DeathCounts)
     stranded: Stranded | None = None
 
+    def left_since(self, moment: int) -> bool:
+        """Whether messages have been due since before this moment, and no process changed the row after it."""
+        waits = self.waiting_since is not None and self.waiting_since < moment
+        return waits and (self.changed is None or self.changed < moment)
+
     def waits(self, since: int) -> None:
         """Record that a message has been due since this moment."""
         self.waiting_since = since if self.waiting_since is None else min(self.waiting_since, since)
@@ -113,7 +119,8 @@ class UnfitSchedule(NamedTuple):
 class QueueHealth(NamedTuple):
     """A queue, its rows, its workers' reports, its unfit schedules, and when they were read.
 
-    `workers` are those that work on its store; None: they were not read.
+    `workers` are those that work on its store, and `permits` its active processes and stand-bys; None: they were not
+    read.
     """
 
     settings: Settings
@@ -122,6 +129,7 @@ class QueueHealth(NamedTuple):
     stuck: Sequence[StuckReport] = ()
     unfit: Sequence[UnfitSchedule] = ()
     workers: Sequence[Presence] | None = None
+    permits: QueuePermits | None = None
 
     @property
     def subject(self) -> str:
@@ -152,6 +160,7 @@ def findings_of(health: QueueHealth) -> list[Finding]:
         *_broken(health),
         _work(health),
         *_served(health),
+        *_permits(health),
         _late(health),
         *_leases(health),
         *_parked(health),
@@ -204,6 +213,37 @@ def _served(health: QueueHealth) -> Iterator[Finding]:
         yield Finding(subject, Severity.WARNING, fact, reason, f"start a worker with -Q {health.settings.name}")
 
 
+def _permits(health: QueueHealth) -> Iterator[Finding]:
+    """Whether the processes that may claim from a limited queue do, and others that could are not kept from it."""
+    permits = health.permits
+    if permits is None or not permits.limit:
+        return
+    subject, name = f"permits of {health.subject}", health.settings.name
+    counts = f"{len(permits.active)} of {permits.limit} taken, {counted(len(permits.standby), 'process')} standing by"
+    untouched = [row for row in health.rows if row.left_since(health.now - STILL)]
+    if not untouched or health.settings.behaviour.paused:
+        yield ok(subject, counts)
+        return
+    since = health.at(min(row.waiting_since or 0 for row in untouched))
+    shows = f"astyqueue queues permits {name} shows them"
+    if len(permits.active) >= permits.limit:
+        holders = ", ".join(one.process for one in permits.active)
+        fact = f"{holders} may claim and does not, and work is due since {since}"
+        reason = f"all slots of it are busy, or it hangs while it renews its permit; {counts}"
+        remedy = f"look into it, with astyqueue workers stacks; if it ends, a stand-by takes over; {shows}"
+    elif permits.standby:
+        fact = (
+            f"{counted(len(permits.standby), 'process')} standing by, a permit is free, and work is due since {since}"
+        )
+        reason = "they do not take it: they hang, cannot write to the store, or their clocks are far from its time"
+        remedy = f"check their logs and clocks; restart one of them; {shows}"
+    else:
+        fact = f"no process has or wants a permit, and work is due since {since}"
+        reason = "the last one that had it died or left, and its permit ran out"
+        remedy = f"start a worker or a consumer on {name}"
+    yield Finding(subject, Severity.WARNING, fact, reason, remedy, see="docs/how-to/single-active-process.md")
+
+
 def _broken(health: QueueHealth) -> Iterator[Finding]:
     for row in health.rows:
         if row.broken:
@@ -232,7 +272,7 @@ def _work(health: QueueHealth) -> Finding:
         return _paused(health, waiting if late else "")
     if not late:
         return ok(health.subject, f"nothing has been due for more than {length_text(STILL)}")
-    left = [row for row in late if row.changed is None or row.changed < health.now - STILL]
+    left = [row for row in late if row.left_since(health.now - STILL)]
     if not left:
         reason = "workers take from it all the time, and do not keep up"
         remedy = "more workers, or more threads (-c) in each; if it stays so, fewer messages"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
@@ -70,8 +70,8 @@ class Presence:
 
     `started` is when it began, `seen` the write time of the report, which is repeated every `every` microseconds.
     `queues` and `running` (oldest first) are cut; `queue_count` and `busy` are the full numbers, `slots` how many
-    handlers can run at once. In the queues of `standby`, which are cut too, it waits for a permit. All texts are
-    printable.
+    handlers can run at once. In the queues of `standby` it waits for a permit, and of those in `limits` it has at most
+    so many messages at the same time; both are cut too. All texts are printable.
     """
 
     name: str
@@ -87,6 +87,7 @@ class Presence:
     running: Sequence[RunningTask]
     every: int = HEARTBEAT
     standby: Sequence[str] = ()
+    limits: Mapping[str, int] = field(default_factory=dict)
     seen: int = field(default=0, compare=False)
 
     def bounded(self) -> Presence:
@@ -96,6 +97,7 @@ class Presence:
             host=short(self.host),
             queues=[*map(short, self.queues[:QUEUES_NAMED])],
             standby=[*map(short, self.standby[:QUEUES_NAMED])],
+            limits={short(name): limit for name, limit in [*self.limits.items()][:QUEUES_NAMED]},
             running=[
                 RunningTask(short(one.queue), short(one.task), short(one.id), one.since)
                 for one in sorted(self.running, key=lambda one: one.since)[:TASKS_NAMED]
@@ -137,6 +139,7 @@ class Presence:
             "busy": self.busy,
             "running": [task.as_json() for task in self.running],
             "standby": list(self.standby),
+            "limits": dict(self.limits),
         }
 
 

@@ -13,6 +13,7 @@ from astyqueue.model.health import findings_of, findings_of_workers, rest_of
 from astyqueue.model.presence import Presence
 from astyqueue.protocol.admin.health import read_health
 from astyqueue.protocol.admin.settings import load_settings, read_queue_list
+from astyqueue.protocol.coordination.permits import show_permits
 from astyqueue.protocol.coordination.presence import read_presences
 from astyqueue.protocol.steps import Client, Steps, run
 from astyqueue.queue.runtime import new_client
@@ -67,7 +68,20 @@ class _Queues:
         if settings is None:  # dropped since the queues were listed
             return []
         self.rests[name] = rest_of(settings)
-        return findings_of((yield from read_health(self._process, settings, workers)))
+        health = yield from read_health(self._process, settings, workers)
+        limit = settings.behaviour.max_active_processes
+        try:
+            permits = (yield from show_permits(name, limit, self._process.now)) if limit else None
+        except Undecodable as error:
+            return [*findings_of(health), _unreadable_permit(name, error)]
+        return findings_of(health._replace(permits=permits))
+
+
+def _unreadable_permit(queue: str, error: Undecodable) -> Finding:
+    fact = f"{error.column} cannot be read ({error.why})"
+    reason = "no process begins to claim from the queue until it can, or expires"
+    remedy = "upgrade this program and the workers if a newer astyqueue wrote it; if it is damaged, delete its column"
+    return Finding(f"permits of queue {queue}", Severity.PROBLEM, fact, reason, remedy)
 
 
 def _unreadable(error: Undecodable) -> Finding:

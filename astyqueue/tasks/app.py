@@ -17,6 +17,7 @@ from astyqueue.queue.queue import MessageQueue
 from astyqueue.schedules.reconcile import Instructions, Reconciled
 from astyqueue.spool import GivenSpool, SpoolOptions
 from astyqueue.tasks.base_task import BaseTask, TaskOptions, name_of
+from astyqueue.tasks.batched_call import CallInBatch
 from astyqueue.tasks.runtime import DEFAULT_QUEUE, AppOptions, AppRuntime
 from astyqueue.tasks.schedules import Timetable, options_of, policies_of
 from astyqueue.tasks.task import Task
@@ -24,6 +25,8 @@ from astyqueue.triggers import Cron, Every, Trigger, Triggers
 
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
+D = TypeVar("D")
 
 
 class App:
@@ -112,27 +115,45 @@ class App:
         max_attempts: int | None = None,
         timeout: Duration | None = None,
         kind: str | None = None,
+        batch: None = None,
     ) -> Callable[[Callable[P, R]], Task[P, R]]: ...
+    @overload
     def task(
         self,
-        function: Callable[P, R] | None = None,
         *,
         name: str | None = None,
         queue: str = DEFAULT_QUEUE,
         max_attempts: int | None = None,
         timeout: Duration | None = None,
         kind: str | None = None,
-    ) -> Task[P, R] | Callable[[Callable[P, R]], Task[P, R]]:
+        batch: tuple[int, Duration],
+    ) -> Callable[[Callable[[list[CallInBatch[T, D]]], R]], Task[[T], R]]: ...
+    def task(
+        self,
+        function: Callable[..., R] | None = None,
+        *,
+        name: str | None = None,
+        queue: str = DEFAULT_QUEUE,
+        max_attempts: int | None = None,
+        timeout: Duration | None = None,
+        kind: str | None = None,
+        batch: tuple[int, Duration] | None = None,
+    ) -> Task[..., R] | Callable[[Callable[..., R]], Task[..., R]]:
         """Make a function a task: `@app.task` or `@app.task(queue="emails", timeout="5m")`.
 
         `max_attempts` overrides the queue's. `timeout` is how long its lease is renewed while it runs: a task that runs
         longer has failed, and its message is retried or becomes a dead letter, although the thread may still run it.
         `async def` tasks share an event loop; with `kind="process"` a task runs in a child process, which is killed at
         the timeout. Messages carry the name (Default: `module.function`): keep it while any of them wait.
+
+        With `batch=(100, "500ms")` a task runs for up to 100 calls at once, those that come within 500 ms after the
+        first. The function gets a list of `BatchedCall`, each with the one `argument` of its call and its `delivery`;
+        it may settle some of them, and returning or raising decides the others.
         """
 
         def made(function: Callable[P, R]) -> Task[P, R]:
-            return self._add(function, TaskOptions(name or name_of(function), queue, max_attempts, timeout, kind))
+            options = TaskOptions(name or name_of(function), queue, max_attempts, timeout, kind, batch)
+            return self._add(function, options)
 
         return made if function is None else made(function)
 
@@ -178,6 +199,7 @@ class App:
         self,
         queues: Mapping[str, int] | Iterable[str] | None = None,
         *,
+        limits: Mapping[str, int] | None = None,
         concurrency: int = THREADS,
         coroutines: int = IN_FLIGHT,
         processes: int | None = None,
@@ -195,14 +217,15 @@ class App:
         They share `concurrency` handler threads: while several have messages, each gets turns by its weight, and
         threads that one does not need serve the others. A shell-style pattern such as "mail.*" stands for the queues of
         the store that match, also those that are created later (they join within five seconds); every task of the app
-        runs from them. At most `coroutines` `async def` tasks are in flight, and `processes` child processes run the
-        tasks of that kind (Default: one for each processor).
+        runs from them. `limits` are how many messages of a queue this worker has at the same time, whatever the kinds
+        of their tasks, by name or pattern: `{"mail": 5, "sms.*": 2}`. At most `coroutines` `async def` tasks are in
+        flight, and `processes` child processes run the tasks of that kind (Default: one for each processor).
 
         The dispatcher ends after `max_messages`, and with HandlersStuck when `max_stalled` handlers are past their
         timeout. Middleware wraps every task as `fn(delivery, call_next)`, the first outermost; for `async def` tasks it
         is `async def` too. A message of a task that is unknown here is parked for a worker that knows it.
         """
-        builder = self.core.serve(Dispatcher.builder(), queues, schedules=schedules)
+        builder = self.core.serve(Dispatcher.builder(), queues, limits=limits, schedules=schedules)
         builder.threads(concurrency).coroutines(coroutines).middleware(*middleware)
         if self.core.has_tasks_for_processes:
             builder.processes(processes, environment=self.core.environment)

@@ -3,22 +3,36 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import inspect
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Final, Generic, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, TypeVar, cast
 
-from astyqueue.dispatch.handlers import TASK, Handler, Kind, kind_of, refuse_unfinished, wanted_kind
+from astyqueue.dispatch.handlers import (
+    TASK,
+    Batch,
+    Handler,
+    Kind,
+    kind_of,
+    refuse_batches_in_processes,
+    refuse_unfinished,
+    wanted_kind,
+)
 from astyqueue.dispatch.import_path import import_path_of, imported_name
 from astyqueue.durations import Duration, as_microseconds
-from astyqueue.errors import BadInput
+from astyqueue.errors import AlreadySettled, BadInput, LeaseLost
 from astyqueue.model.message import Message
 from astyqueue.queue.delivery.base_delivery import BaseDelivery
 from astyqueue.queue.delivery.current_delivery import running, running_delivery
 from astyqueue.queue.delivery.delivery import Delivery
+from astyqueue.tasks.batched_call import ONE_ARGUMENT, CallInBatch, check_batch_function, readable_calls
 from astyqueue.tasks.signature import Call, arguments_of
+
+if TYPE_CHECKING:
+    from astyqueue.aio.delivery import Delivery as AwaitedDelivery
 
 P = ParamSpec("P")
 R_co = TypeVar("R_co", covariant=True)
@@ -29,7 +43,8 @@ _log: Final = logging.getLogger("astyqueue.tasks")
 class TaskOptions:
     """The name, queue and execution options of a task; None: the queue's setting.
 
-    `timeout` is how long the lease of a message is renewed while the task runs. `kind` is what runs it.
+    `timeout` is how long the lease of a message is renewed while the task runs. `kind` is what runs it. With `batch`,
+    a size and a time, it runs for many messages at once.
     """
 
     name: str
@@ -37,6 +52,7 @@ class TaskOptions:
     max_attempts: int | None = None
     timeout: Duration | None = None
     kind: str | None = None
+    batch: tuple[int, Duration] | None = None
 
 
 class BaseTask(Generic[P, R_co]):
@@ -50,7 +66,12 @@ class BaseTask(Generic[P, R_co]):
         self.options = options
         self._function = function
         self._kind = kind_of(function, wanted_kind(options.kind))
+        self._batch = Batch.wanted(options.batch)
         self._signature = inspect.signature(function)
+        if self._batch is not None:
+            refuse_batches_in_processes(function, self._kind)
+            check_batch_function(options.name, self._signature)
+            self._signature = ONE_ARGUMENT
 
     @property
     def name(self) -> str:
@@ -58,7 +79,10 @@ class BaseTask(Generic[P, R_co]):
         return self.options.name
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
-        """Run the function in this thread; nothing is sent."""
+        """Run the function in this thread; nothing is sent. One that handles batches gets a batch of this call."""
+        if self._batch is not None:
+            argument = self._signature.bind(*args, **kwargs).args[0]
+            return self._on_batch([CallInBatch(argument)])
         return self._function(*args, **kwargs)
 
     def __repr__(self) -> str:
@@ -92,6 +116,9 @@ class BaseTask(Generic[P, R_co]):
     def handler(self) -> Handler:
         """The handler of its messages in a worker. BadSetting if it is for processes, and none could import it."""
         timeout = None if self.options.timeout is None else as_microseconds(self.options.timeout)
+        if self._batch is not None:
+            handle = self._handle_batch_awaited if self._kind is Kind.ASYNCIO else self._handle_batch
+            return Handler(self.name, handle, timeout, batch=self._batch)
         if self._kind is Kind.ASYNCIO:
             return Handler(self.name, self._handle_awaited, timeout)
         address = import_path_of(self) if self._kind is Kind.PROCESS else None
@@ -115,6 +142,29 @@ class BaseTask(Generic[P, R_co]):
             result: object = await self._function(*args, **kwargs)  # type: ignore[arg-type,misc]  # the call checks them, and it is async
             refuse_unfinished(result)
         self._drop(result, delivery)
+
+    def _on_batch(self, calls: list[CallInBatch[Any, Any]]) -> R_co:
+        return cast("Callable[[list[CallInBatch[Any, Any]]], R_co]", self._function)(calls)
+
+    def _handle_batch(self, deliveries: list[Delivery]) -> None:
+        """Run the function for the calls that these deliveries carry; a body that is no such call is rejected apart."""
+        calls, wrong = readable_calls(deliveries)
+        for delivery, reason in wrong:
+            with contextlib.suppress(LeaseLost, AlreadySettled):
+                delivery.reject(reason)
+        if calls and (result := self._on_batch(calls)) is not None:
+            refuse_unfinished(result)
+            self._drop(result, deliveries[0])
+
+    async def _handle_batch_awaited(self, deliveries: list[AwaitedDelivery]) -> None:
+        calls, wrong = readable_calls(deliveries)
+        for delivery, reason in wrong:
+            with contextlib.suppress(LeaseLost, AlreadySettled):
+                await delivery.reject(reason)
+        if calls:
+            result: object = await cast("Awaitable[object]", self._on_batch(calls))
+            refuse_unfinished(result)
+            self._drop(result, deliveries[0])
 
     def _drop(self, result: object, delivery: BaseDelivery) -> None:
         if result is not None:

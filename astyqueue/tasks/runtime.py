@@ -11,6 +11,7 @@ from typing import Final, TypeVar
 from astyqueue.clock import Clock
 from astyqueue.dispatch.builder import DispatcherBuilder
 from astyqueue.dispatch.handlers import Handler, Kind
+from astyqueue.dispatch.queue_patterns import QueueLimits, is_pattern
 from astyqueue.durations import as_microseconds
 from astyqueue.errors import BadInput, BadSetting, Closed
 from astyqueue.model.message import Message, MessageEncoder
@@ -180,19 +181,28 @@ class AppRuntime:
         return self._connection
 
     def serve(
-        self, builder: DispatcherBuilder[D], queues: Mapping[str, int] | Iterable[str] | None, *, schedules: bool
+        self,
+        builder: DispatcherBuilder[D],
+        queues: Mapping[str, int] | Iterable[str] | None,
+        *,
+        limits: Mapping[str, int] | None,
+        schedules: bool,
     ) -> DispatcherBuilder[D]:
         """Give a builder these queues and their tasks; with `schedules`, those of each queue are stored first."""
         wanted = self.queues if queues is None else queues
         weights = dict(wanted) if isinstance(wanted, Mapping) else dict.fromkeys(wanted, 1)
         self._check_queues(weights)
+        limited = QueueLimits(limits or {})
+        limited.check_served(weights)
         directory = _Directory(self, fires=schedules)
         for name, weight in weights.items():
             if is_pattern(name):
-                builder.queues(name, directory, weight=weight).handlers(self._handler, tasks=self.tasks)
+                builder.queues(name, directory, weight=weight, limit=limited.of)
+                builder.handlers(self._handler, tasks=self.tasks)
             else:
                 queue = directory.queue(name)
-                builder.queue(queue, weight=weight).handlers(self._handler, tasks=self._tasks_of(name))
+                builder.queue(queue, weight=weight, limit=limited.of(name))
+                builder.handlers(self._handler, tasks=self._tasks_of(name))
         return builder
 
     @property
@@ -269,8 +279,3 @@ class _Directory:
         else:
             queue.core.fire_nothing()
         return queue
-
-
-def is_pattern(name: str) -> bool:
-    """Whether this stands for several queues: no name of a queue has such characters."""
-    return any(character in name for character in "*?[")

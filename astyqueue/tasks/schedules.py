@@ -83,7 +83,13 @@ class DeclaredSchedules:
 
 
 def policies_of(how: Timetable) -> Policies:
-    """The policies of a schedule; BadInput for one that there is not."""
+    """The policies of a schedule; BadInput for one that there is not, or for an option that no schedule has."""
+    if unknown := sorted(how.keys() - Timetable.__annotations__.keys()):
+        message = (
+            f"a schedule has no option {', '.join(unknown)}: it has {', '.join(Timetable.__annotations__)}. "
+            "What a task alone has, give to @app.task, and decorate that task with the schedule"
+        )
+        raise BadInput(message)
     return Policies.read(how.get("misfire", "once"), how.get("overlap", "allow"), how.get("after_failure", "go on"))
 
 

@@ -17,8 +17,12 @@ LINES: Final = [
 ]
 #: The rows below the heading of each table.
 ROWS: Final = [
-    cells for cells in LINES if not cells[0].startswith(("-", "what")) and cells[1] not in {"what", "what it did"}
+    cells
+    for cells in LINES
+    if not cells[0].startswith(("-", "what")) and cells[1] not in {"what", "what it did", "what it shows"}
 ]
+#: A row whose feature, and what it lacks, another row tells of.
+_SEE: Final = re.compile(r"\bsee (Q\d\d)\b")
 _PLACE: Final = re.compile(r"`((?:astyqueue|tests)/[\w/.-]+)(?:::(\w+))?`")
 _TEST: Final = re.compile(r"`(tests/[\w/.]+\.py)::(\w+)`")
 _FAULT: Final = re.compile(r"[\d, and]+(?=: )")
@@ -26,7 +30,7 @@ FAULTS: Final = range(1, 30)
 #: How many of each there are; F06 is not a feature.
 FEATURES: Final = {"C": 22, "R": 26, "Q": 39, "F": 38}
 #: How many tests of their own the ancestors had.
-TESTS: Final = {"C-T": 7, "R-T": 11, "F-T": 11}
+TESTS: Final = {"C-T": 7, "R-T": 11, "Q-T": 23, "F-T": 11}
 
 
 def named(first: str) -> set[int]:
@@ -49,11 +53,16 @@ def test_every_test_of_an_ancestor_has_its_line(first: str) -> None:
     assert listed == [f"{first}{number}" for number in range(1, TESTS[first] + 1)]
 
 
+def test_every_feature_of_the_broker_has_one_line() -> None:
+    first = [cells[0] for cells in ROWS if re.fullmatch(r"Q\d\d", cells[0])]
+    assert first == [f"Q{number:02}" for number in range(1, FEATURES["Q"] + 1)]
+
+
 def test_each_line_names_tests_that_show_it_or_says_that_it_is_not_built() -> None:
     assert len(ROWS) > 150
-    assert [
-        cells for cells in ROWS if not _TEST.search(cells[-1]) and not any("not built" in cell for cell in cells)
-    ] == []
+    names = {cells[0] for cells in ROWS}
+    untold = [cells for cells in ROWS if not _TEST.search(cells[-1]) and not any("not built" in cell for cell in cells)]
+    assert [cells for cells in untold if not {see for cell in cells for see in _SEE.findall(cell)} & names] == []
 
 
 def test_each_line_names_single_tests_and_no_whole_file() -> None:

@@ -51,9 +51,8 @@ class Oracle:
         """Nothing is under way: no consumer sleeps that may take a message."""
         full = queue.running_limit is not None and queue.running >= queue.running_limit
         for consumer in () if full else queue.live_members():
-            item = self.first(queue, consumer) if self.sleeps(queue, consumer) else None
-            if item is not None and self.has_credit(queue, consumer, item):
-                message = f"{item} waits while {consumer} sleeps, which may take it"
+            if self.sleeps(queue, consumer) and self.may_take(queue, consumer):
+                message = f"{self.first(queue, consumer)} waits while {consumer} sleeps, which may take it"
                 raise Broken(message)
         if len(queue) != len(queue.present):
             message = f"{len(queue)} messages wait, and {len(queue.present)} should"
@@ -67,13 +66,32 @@ class Oracle:
         return queue.members[consumer].phase == "sleep"
 
     @staticmethod
+    def is_busy(queue: Queue, consumer: Consumer[int]) -> bool:
+        """Whether it is of several queues, and handles a message of one of them."""
+        slot = queue.members[consumer]
+        return slot.multi is not None and slot.phase == "handle"
+
+    @staticmethod
     def has_credit(queue: Queue, consumer: Consumer[int], item: Item) -> bool:
         credit = queue.members[consumer].credit
         return credit is None or credit.could_take(item.size)
 
-    def first(self, queue: Queue, consumer: Consumer[int]) -> Item | None:
+    def may_take(self, queue: Queue, consumer: Consumer[int]) -> bool:
+        """Whether a consumer has credit for its first message.
+
+        A consumer of several queues that is busy counts as one that wants messages until the manager has asked it. So
+        a lower priority has one message or another as its first, and may be short of bytes for one of them.
+        """
+        firsts = [self.first(queue, consumer), self.first(queue, consumer, busy_rivals=False)]
+        return all(item is not None and self.has_credit(queue, consumer, item) for item in firsts)
+
+    def first(self, queue: Queue, consumer: Consumer[int], *, busy_rivals: bool = True) -> Item | None:
         """The first message that a consumer may take, whatever its size."""
-        rivals = [one for one in queue.live_members() if one.priority > consumer.priority]
+        rivals = [
+            one
+            for one in queue.live_members()
+            if one.priority > consumer.priority and (busy_rivals or not self.is_busy(queue, one))
+        ]
         return next(
             (
                 item

@@ -8,6 +8,7 @@ import pytest
 
 from tests.consumer_schedules.mistakes import MISTAKES
 from tests.consumer_schedules.oracle import Broken
+from tests.consumer_schedules.shares import LOADS, MESSAGES, Load, measured
 from tests.consumer_schedules.world import play, play_part
 
 
@@ -30,6 +31,14 @@ def test_no_promise_is_broken(first: int) -> None:
 @pytest.mark.parametrize("first", range(0, 1_000_000, 20_000))
 def test_no_promise_is_broken_in_a_million(first: int) -> None:
     assert play_part(range(first, first + 20_000))[0] == []
+
+
+@pytest.mark.parametrize("load", LOADS, ids=lambda load: load.name)
+def test_equal_consumers_get_equal_shares_for_at_most_one_wakeup_a_message(load: Load) -> None:
+    got = measured(load)
+    assert got.delivered == MESSAGES
+    assert got.wakeups_per_message <= 1.0
+    assert got.max_to_min <= 1.05
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)

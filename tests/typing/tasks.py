@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import assert_type
 
-from astyqueue import aio
+from astyqueue import BatchedCall, aio
 from astyqueue.queue.producing.producer import SendReport, Sent
 from astyqueue.tasks.app import App
 
@@ -34,6 +34,22 @@ def greet(address: str, lang: str = "en") -> int:
     return len(address + lang)
 
 
+@app.task(batch=(100, "500ms"))
+def insert(calls: list[BatchedCall[str]]) -> None:
+    assert_type(calls[0].argument, str)
+    calls[0].delivery.reject()
+
+
+@app.task(batch=(100, "500ms"))
+async def insert_later(calls: list[aio.BatchedCall[int]]) -> None:
+    assert_type(calls[0].argument, int)
+    await calls[0].delivery.reject()
+
+
+@awaited.task(batch=(100, "500ms"))
+async def insert_awaited(calls: list[aio.BatchedCall[int]]) -> None: ...
+
+
 def right() -> None:
     assert_type(welcome.send("ada@example.org"), Sent)
     assert_type(welcome.send(address="ada@example.org", lang="fr"), Sent)
@@ -41,6 +57,9 @@ def right() -> None:
     assert_type(welcome.using(delay="10m", key="ada").send("ada@example.org"), Sent)
     assert_type(welcome.send_many([welcome.call("ada"), welcome.call("bob", lang="fr")]), SendReport)
     assert_type(count.send(3), Sent)
+    assert_type(insert.send("row"), Sent)
+    assert_type(insert_later.send(7), Sent)
+    assert_type(insert("row"), None)
 
 
 async def right_awaited() -> None:
@@ -51,6 +70,7 @@ async def right_awaited() -> None:
     assert_type(greet("ada@example.org"), int)
     assert_type(greet.blocking.send("ada@example.org"), Sent)
     assert_type(await awaited.open(), aio.MessageQueue)
+    assert_type(await insert_awaited.send(7), Sent)
 
 
 def wrong() -> None:
@@ -64,6 +84,9 @@ def wrong() -> None:
     welcome.send_many(["ada@example.org"])  # type: ignore[list-item]  # no call at all
     welcome()  # type: ignore[call-arg]  # called directly
     greet.blocking.send()  # type: ignore[call-arg]  # an argument is missing, in each face
+    insert.send(7)  # type: ignore[arg-type]  # of another type than the function's calls
+    insert.send("row", "row")  # type: ignore[call-arg]  # each call has one argument
+    app.task(batch=(100, "500ms"))(goodbye)  # type: ignore[arg-type]  # a function of single calls
     app.task(later="10m")  # type: ignore[call-overload]  # an option that no task has
 
 

@@ -12,6 +12,9 @@ from astyqueue.queue.queue import MessageQueue
 from astyqueue.units import SECOND, MonotonicUs
 from astyqueue.waiting import Wakeup
 
+#: The longest pause between two looks, also for a worker that stands by in a queue, whose work others do.
+_PAUSE: Final = SECOND // 4
+_PAUSE_OF_STANDBY: Final = SECOND
 #: An occurrence that stays due for longer than this is one that this process cannot fire; it is not waited for.
 _PATIENCE: Final = 5 * SECOND
 
@@ -20,7 +23,8 @@ class WhenEmpty:
     """Calls `end` once no message of these queues is due or being worked on, in this process or in others.
 
     A due occurrence of a schedule counts too, unless this process fires no schedules. Delayed messages, those backing
-    off, parked ones, and paused queues are not waited for.
+    off, parked ones, and paused queues are not waited for. A process that stands by for a permit waits as well: if the
+    one that has it dies, it takes over the work that is left.
     """
 
     def __init__(self, queues: Iterable[MessageQueue], end: Callable[[], None]) -> None:
@@ -45,7 +49,8 @@ class WhenEmpty:
         try:
             while not self._empty():
                 wakeup.wait(clock.monotonic() + pause)
-                pause = min(2 * pause, SECOND // 4)
+                stands_by = any(queue.core.claimer.permit.stands_by for queue in self._queues)
+                pause = min(2 * pause, _PAUSE_OF_STANDBY if stands_by else _PAUSE)
         except Closed:  # the worker ended first
             return
         self._end()

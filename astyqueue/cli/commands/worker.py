@@ -46,6 +46,20 @@ def _weights(context: click.Context, parameter: click.Parameter, text: str | Non
     return weights
 
 
+def _limits(context: click.Context, parameter: click.Parameter, text: str | None) -> dict[str, int] | None:
+    """Parse limits of queues or patterns, such as `mail=5,'sms.*=2'`."""
+    if text is None:
+        return None
+    limits: dict[str, int] = {}
+    for part in text.split(","):
+        name, _, limit = part.strip().partition("=")
+        if not name or name in limits or not limit.isdecimal() or not int(limit):
+            message = f"invalid limits {text!r}: name each queue once, with a number from 1 up, as in mail=5,sms=2"
+            raise click.BadParameter(message, context, parameter)
+        limits[name] = int(limit)
+    return limits
+
+
 @click.command(
     short_help="Run the tasks of an app.",
     help="""Run the tasks of APP, given as module:name, such as shop.tasks:app. [default: ASTYQUEUE_APP]
@@ -79,6 +93,13 @@ def _weights(context: click.Context, parameter: click.Parameter, text: str | Non
     metavar="NAME[:WEIGHT],...",
     help="Queues to serve, and their turns while several have messages. A quoted pattern such as 'mail.*' serves all "
     "queues of the store that match; new ones join within five seconds. [default: all queues of the app, weight 1]",
+)
+@click.option(
+    "--limit",
+    callback=_limits,
+    metavar="NAME=N,...",
+    help="At most N messages of a queue at the same time in this worker, whatever the kinds of their tasks; NAME may "
+    "be a quoted pattern. With -p, in each process. [default: no limit]",
 )
 @click.option(
     "-c",
@@ -280,6 +301,7 @@ def _serve(
     supervised: Supervised | None,
     *,
     queues: dict[str, int] | None,
+    limit: dict[str, int] | None,
     concurrency: int,
     coroutines: int,
     child_processes: int | None,
@@ -300,6 +322,7 @@ def _serve(
     watches.check()
     dispatcher = app.worker(
         queues,
+        limits=limit,
         concurrency=concurrency,
         coroutines=coroutines,
         processes=child_processes,

@@ -70,8 +70,7 @@ def list_workers(session: Session) -> None:
 
 
 def _row(one: Presence, now: int) -> Record:
-    standby = set(one.standby)
-    named = ",".join(f"{queue} (standby)" if queue in standby else queue for queue in one.queues[:_QUEUES])
+    named = ",".join(f"{queue}{_marks(one, queue)}" for queue in one.queues[:_QUEUES])
     more = one.queue_count - len(one.queues[:_QUEUES])
     oldest = one.running[0] if one.running else None
     return {
@@ -84,6 +83,13 @@ def _row(one: Presence, now: int) -> Record:
         "queues": f"{named} and {more} more" if more > 0 else named,
         "version": one.version,
     }
+
+
+def _marks(one: Presence, queue: str) -> str:
+    """What is special about a worker in one of its queues, in brackets."""
+    limit = [f"at most {one.limits[queue]}"] if queue in one.limits else []
+    marks = [*limit, *(["standby"] if queue in one.standby else [])]
+    return f" ({', '.join(marks)})" if marks else ""
 
 
 def _since(moment: int, now: int) -> str:

@@ -105,7 +105,8 @@ class Assignment(Generic[T]):
             self._miss(consumer)
         elif consumer.credit is not None and not consumer.credit.take(ready.size):
             # A change of credit from here on is followed by `enter`, which needs to find the consumer not interested.
-            self.short[consumer] = ready
+            if self.short.setdefault(consumer, ready) is not ready:
+                self._retry([consumer])  # the credit waits for the size of a message that went or expired
             self.withdraw(consumer)
             ready = None
         else:

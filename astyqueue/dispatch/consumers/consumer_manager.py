@@ -261,10 +261,17 @@ class ConsumerManager(Generic[T]):
         return self._guarded.pull_usual(consumer) if self._limit.most is None else self._pull_in_place(consumer)
 
     def _pull_in_place(self, consumer: Consumer[T]) -> Ready[T] | None:
-        """One more message in the place of one that has ended, if their number has a limit."""
+        """One more message in the place of one that has ended, if their number has a limit.
+
+        In the unusual case the message before has not ended: its consumer may take one of another queue next, and then
+        this queue wakes another consumer for the place.
+        """
         with self._guarded.changing():
-            usual = self._limit.end(consumer) and consumer.state is NOTIFIED and consumer.live
-            return self._assignment.pull(consumer) if usual else None
+            if consumer.state is not NOTIFIED or not consumer.live or not self._limit.end(consumer):
+                return None
+            if (ready := self._assignment.pull(consumer)) is None:
+                self._assignment.wake(self._buffer.lanes)
+            return ready
 
     def ended(self, consumer: Consumer[T]) -> None:
         """A message that this consumer held has ended: if `running` is limited, another one may begin."""

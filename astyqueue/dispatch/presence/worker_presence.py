@@ -10,7 +10,7 @@ import logging
 import os
 import socket
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
@@ -52,7 +52,8 @@ class Workload:
     """What a presence asks its dispatcher, and what it has it do.
 
     `running` has the name of the queue of each handler that runs; `held` counts the slots of handlers past their
-    timeout. `hold` stops the claims, or lets them go on; `drain` requests the end.
+    timeout. `hold` stops the claims, or lets them go on; `drain` requests the end. `limits` are how many messages of a
+    queue it has at the same time, for those with a limit.
     """
 
     queues: Callable[[], Sequence[MessageQueue]]
@@ -61,6 +62,7 @@ class Workload:
     held: Callable[[], int]
     hold: Callable[[bool], None]
     drain: Callable[[], None]
+    limits: Callable[[], Mapping[str, int]] = dict
 
 
 class WorkerPresence:
@@ -208,7 +210,7 @@ class WorkerPresence:
         return list(stores.values())
 
     def _presence(self, queues: Sequence[MessageQueue]) -> Presence:
-        running = self._running()
+        running, limits = self._running(), self._workload.limits()
         return Presence(
             self.name,
             socket.gethostname(),
@@ -223,6 +225,7 @@ class WorkerPresence:
             running,
             self.every,
             [queue.name for queue in queues if queue.core.claimer.permit.stands_by],
+            {queue.name: limits[queue.name] for queue in queues if queue.name in limits},
         )
 
     def _running(self) -> list[RunningTask]:

@@ -82,7 +82,8 @@ class SlotPool:
     def __init__(self, size: int, free: FreeSlots, clock: Clock, *, selector: Selector = ALL) -> None:
         """`size` slots, which take the messages that `selector` matches; nothing runs yet."""
         self.size = size
-        #: Called when a thread died and, once the pool was shut, when one has left.
+        #: Called when a thread died, when no slot is busy any more with a queue that leaves, and when a thread has left
+        #: once the pool was shut.
         self.on_change: Callable[[], None] = _ignore
         self.threads: list[threading.Thread] = []
         self.free = free
@@ -91,6 +92,8 @@ class SlotPool:
         self._lock = threading.Lock()
         self._queues: dict[ConsumerManager[Delivery], ServedQueue] = {}
         self._slots: list[_Slot] = []
+        #: For each queue that leaves, the slots that may have a message of it.
+        self._leaving: dict[ConsumerManager[Delivery], set[_Slot]] = {}
         self._resting = 0
         self._shut = False
         self._died: deque[tuple[_Slot, BaseException]] = deque()
@@ -109,8 +112,9 @@ class SlotPool:
         slot = _Slot()
         slot.thread = threading.Thread(target=self._run, args=(slot,), name=f"astyqueue:handle:{name}", daemon=True)
         with self._lock:
-            for queue in self._queues.values():
-                self._serve(slot, queue)
+            for manager, queue in self._queues.items():
+                if manager not in self._leaving:
+                    self._serve(slot, queue)
             self._slots.append(slot)
             self.threads.append(slot.thread)
         slot.thread.start()
@@ -127,19 +131,37 @@ class SlotPool:
 
     def remove_queue(self, queue: ServedQueue) -> None:
         """Take no more messages of this queue. Those that slots have go on; `forget_queue` follows once they ended."""
+        manager = queue.ready.manager
         with self._lock:
+            if manager in self._leaving:
+                return
             for slot in self._slots:
-                slot.consumer.remove_queue(queue.ready.manager)
+                slot.consumer.remove_queue(manager)
+            # All at first: a slot that goes on while this looks either is seen, or finds itself here and says so.
+            busy = self._leaving[manager] = {*self._slots}
+            for slot in self._slots:
+                if slot.rests or slot.queue not in (None, queue):
+                    busy.discard(slot)
 
     def forget_queue(self, queue: ServedQueue) -> None:
         """Forget a queue that no slot is busy with any more."""
-        self.remove_queue(queue)  # from slots that were started meanwhile
-        del self._queues[queue.ready.manager]
+        with self._lock:
+            del self._queues[queue.ready.manager]
+            self._leaving.pop(queue.ready.manager, None)
 
     def is_busy_with(self, queue: ServedQueue) -> bool:
-        """Whether a slot has a message of this queue, or may have taken one just now."""
+        """Whether a slot may have a message of this queue, which was removed."""
+        return bool(self._leaving.get(queue.ready.manager))
+
+    def _goes_on(self, slot: _Slot, to: ConsumerManager[Delivery] | None) -> None:
+        """A slot has begun a message of a queue, or has nothing to do: it has none of the queues that leave."""
         with self._lock:
-            return any(slot.queue is queue or (slot.queue is None and not slot.rests) for slot in self._slots)
+            left = [manager for manager, busy in self._leaving.items() if busy == {slot} and manager is not to]
+            for manager, busy in self._leaving.items():
+                if manager is not to:
+                    busy.discard(slot)
+        if left:
+            self.on_change()
 
     def is_idle(self, but: int) -> bool:
         """Whether all slots rest or have left, except `but` of them."""
@@ -158,6 +180,8 @@ class SlotPool:
         try:
             while (pulled := pull() or self._pull_when_woken(slot)) is not None:
                 slot.queue = queue = queues[pulled.manager]
+                if self._leaving:
+                    self._goes_on(slot, pulled.manager)
                 queue.credit.taken()
                 queue.executions.carry_out(pulled.ready.message)
                 slot.queue = None
@@ -180,6 +204,8 @@ class SlotPool:
             slot.rests = True
             self._resting += 1
             shut = self._shut
+        if self._leaving:
+            self._goes_on(slot, None)
         if shut:
             slot.consumer.close()
             self.on_change()
@@ -205,6 +231,7 @@ class SlotPool:
             with self._lock:
                 self._slots.remove(slot)
             slot.consumer.close()
+            self._goes_on(slot, None)
             if again:
                 return ThreadsDied(name, _DEATHS + 1, reason_of(error))
             self._start_slot("again")

@@ -6,7 +6,7 @@ it at the same time. So a process costs a write and a read a heartbeat, whatever
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from pydantic import TypeAdapter, ValidationError
@@ -49,6 +49,7 @@ class _Stored(NamedTuple):
     running: list[RunningTask]
     every: int
     standby: Sequence[str] = ()
+    limits: Mapping[str, int] = {}
 
 
 _STORED: Final = TypeAdapter(_Stored)

@@ -7,10 +7,15 @@ import pytest
 from astyqueue.cli.commands.burst import WhenEmpty
 from astyqueue.protocol.layout.columns import HEADER
 from astyqueue.queue.connection import connect
+from astyqueue.queue.queue import MessageQueue
 from astyqueue.schedules import Schedules
 from astyqueue.store import Batch, Put
-from astyqueue.testing import TimeMachine
+from astyqueue.testing import Recording, TimeMachine
 from astyqueue.triggers import Every
+from tests.support.places import Place
+
+#: Most requests of a look at a queue that has a due message: its settings, and the timers and messages of its rows.
+REQUESTS_OF_A_LOOK = 25
 
 
 def ends_of(watched: WhenEmpty, capsys: pytest.CaptureFixture[str]) -> None:
@@ -82,3 +87,64 @@ def test_where_nothing_is_fired_no_occurrence_is_waited_for(capsys: pytest.Captu
         queue.core.fire_nothing()
         ends_of(WhenEmpty([queue], lambda: ended.append(True)), capsys)
     assert ended == [True]
+
+
+class Limited:
+    """A queue that one process at a time may claim from: the active one has a message, and the other one stands by."""
+
+    def __init__(self, place: Place) -> None:
+        self.ended: list[bool] = []
+        self.clock = clock = TimeMachine()
+        store = place.store(clock)
+        self.watched = Recording(store)
+        self.active, self.standby = (
+            MessageQueue.builder()
+            .store(one)
+            .clock(clock)
+            .name("emails")
+            .options(max_active_processes=1, permit_lease="1h", lease="1h")
+            .build()
+            for one in (store, self.watched)
+        )
+        self.active.send_many(["one", "two"])
+        self.delivery = self.active.receive()[0]
+        assert not self.standby.receive()
+        assert self.standby.core.claimer.permit.stands_by
+        self.thread = WhenEmpty([self.standby], lambda: self.ended.append(True)).watch()
+
+    def passes(self, seconds: int) -> None:
+        """Let this time pass in steps of a quarter of a second, each once the watching thread rests."""
+        for _ in range(4 * seconds):
+            self.clock.when_waiting().advance("250ms")
+        self.clock.when_waiting()
+
+
+@pytest.mark.stores("memory", "sqlite")
+def test_a_process_that_stands_by_ends_when_the_active_one_has_done_all_the_work(place: Place) -> None:
+    limited = Limited(place)
+    limited.passes(5)
+    looked = len(limited.watched.requests)
+    limited.passes(20)
+    assert 0 < len(limited.watched.requests) - looked <= 20 * REQUESTS_OF_A_LOOK
+    assert not limited.ended
+    limited.delivery.ack()
+    limited.passes(3)
+    assert not limited.ended
+    limited.active.receive()[0].ack()
+    limited.clock.advance("1s")
+    limited.thread.join(60)
+    assert limited.ended == [True]
+
+
+@pytest.mark.stores("memory", "sqlite")
+def test_a_process_that_stands_by_stays_for_the_work_that_the_active_one_leaves(place: Place) -> None:
+    limited = Limited(place)
+    limited.delivery.release()
+    limited.active.close()
+    limited.passes(3)
+    assert not limited.ended
+    for delivery in limited.standby.receive(10):
+        delivery.ack()
+    limited.clock.advance("1s")
+    limited.thread.join(60)
+    assert limited.ended == [True]

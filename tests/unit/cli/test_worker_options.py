@@ -15,6 +15,7 @@ from tests.unit.cli.reference import flag, key, variables
 #: A value of each option, other than its default.
 VALUES: Final = {
     "--queues": "emails:3,default",
+    "--limit": "emails=2,sms.*=5",
     "--concurrency": "3",
     "--coroutines": "50",
     "--child-processes": "3",

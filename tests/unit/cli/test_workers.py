@@ -70,6 +70,13 @@ def test_workers_are_listed_with_what_they_run(shell: Shell, connection: Connect
     assert shell("workers", "list").stdout.splitlines()[0].split() == titles.split()
 
 
+def test_limits_and_queues_that_it_stands_by_in_are_marked(shell: Shell, connection: Connection) -> None:
+    limited = dataclasses.replace(ANN, queues=["emails", "sms", "fax"], limits={"emails": 5, "sms": 2}, standby=["sms"])
+    run(report(limited), connection.store)
+    assert "  emails (at most 5),sms (at most 2, standby),fax  " in shell("workers").stdout
+    assert shell.json("workers")[0]["limits"] == {"emails": 5, "sms": 2}
+
+
 @pytest.mark.stores("sqlite")
 def test_stale_ones_are_marked_and_come_last(shell: Shell, reports: Workers) -> None:
     reports(ANN, ago=60)

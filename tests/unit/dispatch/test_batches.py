@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 
 import pytest
@@ -9,10 +10,12 @@ import pytest
 from astyqueue import aio
 from astyqueue.dispatch.builder import DispatcherBuilder
 from astyqueue.dispatch.dispatcher import Dispatcher
-from astyqueue.dispatch.handlers import BatchCall
+from astyqueue.dispatch.handlers import Batch, BatchCall, Handler
 from astyqueue.errors import BadSetting
 from astyqueue.queue.delivery.delivery import Delivery
 from astyqueue.testing import TimeMachine
+from astyqueue.units import SECOND
+from tests.support.places import Place
 from tests.unit.dispatch.conftest import Stages
 from tests.unit.dispatch.stage import DEADLINE, Stage
 from tests.unit.dispatch.test_outcomes import reasons
@@ -117,14 +120,135 @@ def test_a_batch_past_its_timeout_fails_each_of_its_messages(stages: Stages, clo
     assert stage.heard.count("rejected") == 3
 
 
-async def awaited(_: list[aio.Delivery]) -> None:
-    """Nothing."""
-
-
 def test_what_cannot_be_is_refused(still: Stage) -> None:
-    with pytest.raises(BadSetting, match="handles batches"):
-        built(still, awaited, 10, "1s")  # type: ignore[arg-type]  # wrong on purpose
+    with pytest.raises(BadSetting, match=r"handles batches.*leave out kind"):
+        built(still, Batches(), 10, "1s", kind="process")
     with pytest.raises(BadSetting, match="size of a batch"):
         built(still, Batches(), 0, "1s")
     with pytest.raises(BadSetting, match="lists of deliveries"):
         built(still, Batches(), 10, "1s").middleware(lambda delivery, call_next: call_next(delivery)).build()
+
+
+@pytest.mark.every_store
+def test_an_async_batch_handler_runs_on_the_event_loop_and_its_deliveries_are_awaited(stage: Stage) -> None:
+    loops, bodies = set(), []
+
+    async def handle(deliveries: list[aio.Delivery]) -> None:
+        loops.add(id(asyncio.get_running_loop()))
+        bodies.append([delivery.body for delivery in deliveries])
+        await deliveries[0].reject("unwanted")
+        await asyncio.sleep(0)
+
+    stage.queue.send_many(range(6))
+    dispatcher = stage.begin(built(stage, handle, 3, "1h").build())
+    stage.when_settled(6)
+    dispatcher.drain(None)
+    assert (len(loops), [len(each) for each in bodies]) == (1, [3, 3])
+    assert (stage.heard.count("acked"), stage.heard.count("rejected")) == (4, 2)
+
+
+def test_an_async_batch_past_its_timeout_is_cancelled_once_and_fails_each_of_its_messages(
+    stages: Stages, clock: TimeMachine
+) -> None:
+    stage = stages(clock, lease="1h", max_attempts=1)
+    entered, cleaned = threading.Event(), threading.Event()
+
+    async def handle(_: list[aio.Delivery]) -> None:
+        entered.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            await asyncio.sleep(0)  # a second request to cancel would end this
+            cleaned.set()
+            raise
+
+    stage.queue.send_many(range(3))
+    dispatcher = stage.begin(built(stage, handle, 3, "1h", timeout="5s").build())
+    assert entered.wait(DEADLINE)
+    clock.advance("5s")
+    stage.when_settled(3)
+    assert cleaned.wait(DEADLINE)
+    dispatcher.drain(None)
+    assert [reason for _, reason, _ in reasons(stage)] == ["TimeoutError: no outcome within 5s"] * 3
+
+
+def test_async_batches_of_a_caller_run_in_its_loop_and_go_back_when_it_cancels_them(place: Place) -> None:
+    entered = threading.Event()
+
+    async def handle(deliveries: list[aio.Delivery]) -> None:
+        assert asyncio.get_running_loop() is loops[0]
+        assert len(deliveries) == 2
+        entered.set()
+        await asyncio.Event().wait()
+
+    async def serve() -> None:
+        loops.append(asyncio.get_running_loop())
+        connection = await aio.connect(place.url)
+        queue = await connection.queue("emails")
+        await queue.send_many([1, 2])
+        builder = aio.Dispatcher.builder().queue(queue).handler(handle, batch=(2, "1h"))
+        dispatcher = await builder.build()
+        await dispatcher.start()
+        await asyncio.to_thread(entered.wait, DEADLINE)
+        [task] = [one for one in asyncio.all_tasks() if one is not asyncio.current_task() and dispatcher.blocking]
+        task.cancel()
+        await dispatcher.drain("10s")
+        counts = await queue.counts()
+        assert (counts.total, counts.dead) == (2, 0)
+        await connection.close()
+
+    loops: list[asyncio.AbstractEventLoop] = []
+    asyncio.run(serve())
+
+
+def test_handlers_of_a_factory_get_batches_too(stage: Stage) -> None:
+    batches = Batches()
+
+    def made(task: str) -> Handler | None:
+        return Handler(task, batches, batch=Batch(3, 3_600 * SECOND)) if task == "insert" else None
+
+    stage.queue.send_many(range(6), headers={"task": "insert"})
+    builder = Dispatcher.builder().queue(stage.queue).handlers(made, tasks=["insert"])
+    dispatcher = stage.begin(builder.build())
+    stage.when_settled(6)
+    dispatcher.drain(None)
+    assert [len(bodies) for bodies in batches.bodies] == [3, 3]
+
+
+def test_a_batch_handler_that_nobody_knew_of_gets_a_batch_of_one_first(stage: Stage) -> None:
+    batches = Batches()
+    stage.queue.send("one", headers={"task": "insert"})
+    builder = Dispatcher.builder().queue(stage.queue)
+    builder.handlers(lambda task: Handler(task, batches, batch=Batch(2, 3_600 * SECOND)))
+    dispatcher = stage.begin(builder.build())
+    stage.when_settled(1)
+    stage.queue.send_many(["two", "three"], headers={"task": "insert"})
+    stage.when_settled(3)
+    dispatcher.drain(None)
+    assert sorted(map(len, batches.bodies)) == [1, 2]
+
+
+def test_a_stuck_batch_counts_as_one_handler_and_holds_no_slot_of_the_others(
+    stages: Stages, clock: TimeMachine
+) -> None:
+    stage = stages(clock, lease="1h", max_attempts=1)
+    entered, go_on = threading.Event(), threading.Event()
+
+    def handle(_: list[Delivery]) -> None:
+        entered.set()
+        assert go_on.wait(DEADLINE)
+
+    stage.queue.send_many(range(3))
+    builder = built(stage, handle, 3, "1h", timeout="5s").max_stalled(2)
+    dispatcher = stage.begin(builder.build())
+    assert entered.wait(DEADLINE)
+    [running] = dispatcher.presence._running()  # noqa: SLF001 - as it is reported
+    assert running.queue == "emails"
+    clock.advance("5s")
+    stage.when_settled(3)
+    clock.advance("5s")
+    under_way = dispatcher._subscriptions[0].executions.under_way  # noqa: SLF001 - as its supervisor sees them
+    assert (len(under_way.stuck), under_way.slots_held) == (1, 0)
+    go_on.set()
+    dispatcher.drain(None)
+    assert dispatcher.broken_by is None

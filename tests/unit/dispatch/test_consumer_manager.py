@@ -259,27 +259,6 @@ def test_what_happened_is_counted_for_each_consumer_and_for_all_also_after_they_
     assert (counters.delivered, counters.bytes_delivered, counters.wakeups, counters.misses) == (3, 30, 2, 2)
 
 
-@pytest.mark.parametrize(("interval", "duration"), [(2, 1), (1, 5)])
-def test_equal_consumers_get_equal_shares_for_at_most_one_wakeup_a_message(interval: int, duration: int) -> None:
-    """Four handlers that are faster, or slower, than messages come."""
-    bench = Bench()
-    consumers = {str(number): bench.consumer(str(number)) for number in range(4)}
-    free_at: dict[str, int] = {}
-    for moment in range(100_000 * interval):
-        if moment % interval == 0:
-            bench.put(moment)
-        free_at |= dict.fromkeys(bench.woken, moment)
-        bench.woken.clear()
-        for name in [name for name, at in free_at.items() if at <= moment]:
-            free_at[name] = moment + duration
-            if bench.pull(consumers[name]) is None:
-                del free_at[name]
-    shares = [one.delivered for one in consumers.values()]
-    assert sum(shares) >= 50_000
-    assert max(shares) <= 1.05 * min(shares)
-    assert bench.manager.counters.wakeups_per_delivery <= 1.0
-
-
 def test_threads_get_each_message_once_and_none_is_left() -> None:
     """Real threads: eight consumers and two producers, who begin together."""
     manager: ConsumerManager[int] = ConsumerManager(lambda: 0)

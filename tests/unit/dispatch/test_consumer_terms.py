@@ -185,6 +185,17 @@ def test_when_the_message_that_did_not_fit_expired_the_next_one_is_looked_at() -
     assert bench.all(consumer) == ["small"]
 
 
+def test_the_next_one_is_looked_at_also_if_its_consumer_pulls_before_the_recheck() -> None:
+    bench = Bench()
+    consumer = bench.consumer(credit=Credit(size=10))
+    bench.manager.put([Ready("first", size=8), Ready("large", size=8, expires=5), Ready("small", size=2)])
+    assert bench.all(consumer) == ["first"]
+    bench.time = 5
+    bench.all(consumer)
+    bench.manager.recheck()
+    assert bench.all(consumer) == ["small"]
+
+
 def test_the_second_gets_nothing_until_the_first_leaves_and_then_goes_on_in_order() -> None:
     bench = Bench(live=1)
     first, second = bench.consumer("a"), bench.consumer("b")

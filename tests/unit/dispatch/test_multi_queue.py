@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 
 from astyqueue.dispatch.consumers.consumer_lists import Consumer
 from astyqueue.dispatch.consumers.consumer_manager import ConsumerManager
@@ -200,6 +201,32 @@ def test_the_place_of_a_message_that_has_ended_goes_to_another_when_its_thread_g
     assert first.handle() == "x"
     assert second.wakeups == 1
     assert second.handle_all() == ["b"]
+
+
+class Interrupted(Counting):
+    """A manager whose quick pulls are followed by something that another thread does."""
+
+    def __init__(self) -> None:
+        super().__init__(running=1)
+        self.then: Callable[[], object] = bool
+
+    def pull_quickly(self, consumer: Consumer[str]) -> Ready[str] | None:
+        ready = super().pull_quickly(consumer)
+        self.then()
+        return ready
+
+
+def test_the_place_goes_to_another_also_if_a_message_elsewhere_comes_in_the_middle_of_the_pull() -> None:
+    limited, other = Interrupted(), Counting()
+    first, second = Thread(other, limited), Thread(limited)
+    assert (first.handle(), second.handle()) == (None, None)
+    put(limited, *"ab")
+    assert [first.handle(), first.handle()] == ["a", "b"]
+    put(limited, "c")
+    limited.then = lambda: put(other, "x")
+    assert first.handle() == "x"
+    assert second.wakeups == 1
+    assert second.handle() == "c"
 
 
 def test_the_place_of_a_consumer_that_leaves_is_free() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import threading
 from collections import Counter
@@ -246,7 +247,32 @@ def test_weights_and_limits_out_of_bounds_are_refused(crew: Crew, options: dict[
         dispatcher.add_queue(crew.queue("three"), print, **options)
 
 
-def test_queues_join_and_leave_while_a_dispatcher_runs(crew: Crew) -> None:
+class Leaves(logging.Handler):
+    """Signals each queue that has left a dispatcher."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.INFO)
+        self._left = threading.Semaphore(0)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if "left" in record.getMessage().split():
+            self._left.release()
+
+    def when_left(self) -> None:
+        assert self._left.acquire(timeout=DEADLINE)
+
+
+@pytest.fixture
+def leaves(caplog: pytest.LogCaptureFixture) -> Iterator[Leaves]:
+    caplog.set_level(logging.INFO)
+    handler = Leaves()
+    logging.getLogger().addHandler(handler)
+    yield handler
+    logging.getLogger().removeHandler(handler)
+
+
+def test_queues_join_and_leave_while_a_dispatcher_runs(crew: Crew, leaves: Leaves) -> None:
+    """No time passes: a queue has left when its last handler ends."""
     order, gate = Order(), Gate()
     one, two = crew.queue("one", 1), crew.queue("two", *range(3), lease="1h")
     dispatcher = crew.begin(Dispatcher.builder().threads(1).queue(one).handler(order.of("one")))
@@ -255,14 +281,42 @@ def test_queues_join_and_leave_while_a_dispatcher_runs(crew: Crew) -> None:
     gate.when_entered()
     dispatcher.remove_queue(two)
     gate.open.set()
-    while len(dispatcher.queues) > 1:
-        crew.clock.when_waiting(3).advance("100ms")
+    leaves.when_left()
     assert dispatcher.queues == [one]
     left = two.counts()
     assert (left.waiting + len(gate.bodies), left.in_flight) == (3, 0)
     one.send("more")
     order.first(1)
     assert order.queues == ["one", "one"]
+
+
+def test_a_queue_whose_handlers_are_async_has_left_when_the_last_of_them_ends(crew: Crew, leaves: Leaves) -> None:
+    entered, may_end = threading.Event(), threading.Event()
+
+    async def handle(_: object) -> None:
+        entered.set()
+        await asyncio.to_thread(may_end.wait, DEADLINE)
+
+    one, two = crew.queue("one"), crew.queue("two", 1, lease="1h")
+    builder = Dispatcher.builder().queue(one).handler(print).queue(two).handler(handle)
+    dispatcher = crew.begin(builder)
+    assert entered.wait(DEADLINE)
+    dispatcher.remove_queue(two)
+    one.send("goes on")
+    may_end.set()
+    leaves.when_left()
+    assert (dispatcher.queues, two.counts().total) == ([one], 0)
+
+
+def test_a_queue_that_has_nothing_leaves_at_once_while_others_are_busy(crew: Crew, leaves: Leaves) -> None:
+    gate = Gate()
+    one, two = crew.queue("one", 1, lease="1h"), crew.queue("two")
+    dispatcher = crew.begin(Dispatcher.builder().threads(2).queue(one).handler(gate).queue(two).handler(print))
+    gate.when_entered()
+    dispatcher.remove_queue(two)
+    leaves.when_left()
+    gate.open.set()
+    assert dispatcher.queues == [one]
 
 
 def test_a_dispatcher_that_ended_takes_no_queue(crew: Crew) -> None:
