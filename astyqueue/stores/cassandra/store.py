@@ -15,6 +15,7 @@ from astyqueue.store import Batch, Column, Expectation, Outcome, Spread, Wanted
 from astyqueue.stores import fork_hooks
 from astyqueue.stores.cassandra.connection.cluster import connect
 from astyqueue.stores.cassandra.connection.settings import ANY_ONE, Address, Levels
+from astyqueue.stores.cassandra.requests.attempt import carried_out
 from astyqueue.stores.cassandra.requests.client import Conversation
 from astyqueue.stores.cassandra.requests.speculation import Counters
 from astyqueue.stores.url import Location
@@ -60,7 +61,7 @@ class CassandraStore:
         self._talk: Conversation | None = None
         self._of_parent: list[object] = []
         try:
-            self._conversation()
+            self.conversation()
         except BaseException:
             self.close()
             raise
@@ -76,20 +77,20 @@ class CassandraStore:
 
     def read(self, wanted: tuple[Wanted, ...], *, exact: bool = False) -> list[list[Column]]:
         """See `Store.read`."""
-        return self._conversation().read(wanted, exact=exact)
+        return carried_out(self.conversation().read(wanted, exact=exact))
 
     def send(self, batch: Batch, *more: Batch) -> None:
         """See `Store.send`; all batches are sent at once."""
-        self._conversation().send((batch, *more))
+        carried_out(self.conversation().send((batch, *more)))
 
     def commit(self, batch: Batch, expects: tuple[Expectation, ...]) -> Outcome:
         """See `Store.commit`."""
-        return self._conversation().commit(batch, expects)
+        return carried_out(self.conversation().commit(batch, expects))
 
     @property
     def counters(self) -> Counters:
         """The number of requests in the current session, and of those that were repeated at a further node."""
-        return self._conversation().counters
+        return self.conversation().counters
 
     def close(self) -> None:
         """End the session if this store made it; a request in flight may fail as if the cluster were down."""
@@ -110,8 +111,14 @@ class CassandraStore:
             self._session = self._talk = self._lent = None
         self._guard.release()
 
-    def _conversation(self) -> Conversation:
+    def conversation(self) -> Conversation:
+        """What requests are made with; connects if this process has not, which blocks for seconds at most."""
         return self._talk or self._begun()
+
+    @property
+    def connected(self) -> Conversation | None:
+        """What requests are made with; None if the next one has to connect, or fails because the store was closed."""
+        return self._talk
 
     def _begun(self) -> Conversation:
         with self._guard:
