@@ -1,4 +1,4 @@
-"""An async adapter for a blocking store: its verbs run in up to `Store.at_once` threads."""
+"""The verbs of any store as coroutines: its own if it offers them, otherwise run in threads."""
 
 from __future__ import annotations
 
@@ -8,9 +8,42 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TypeVar
 
-from astyqueue.store import Batch, Column, Expectation, Outcome, Store, Wanted
+from astyqueue.store import AsyncCapableStore, AsyncStore, Batch, Column, Expectation, Outcome, Store, Wanted
 
 T = TypeVar("T")
+
+
+def as_async(store: Store) -> AsyncStore:
+    """The store for tasks of event loops; closing it closes `store`."""
+    return store.as_async() if isinstance(store, AsyncCapableStore) else Threaded(store)
+
+
+class Inline:
+    """The verbs of a store that waits for nothing, as coroutines: they are carried out in the event loop, at once."""
+
+    def __init__(self, store: Store) -> None:
+        """Adapt `store`; `close` closes it."""
+        self._store = store
+
+    def __repr__(self) -> str:
+        """The store that it adapts."""
+        return repr(self._store)
+
+    async def read(self, wanted: tuple[Wanted, ...], *, exact: bool = False) -> list[list[Column]]:
+        """See `Store.read`."""
+        return self._store.read(wanted, exact=exact)
+
+    async def send(self, batch: Batch, *more: Batch) -> None:
+        """See `Store.send`."""
+        self._store.send(batch, *more)
+
+    async def commit(self, batch: Batch, expects: tuple[Expectation, ...]) -> Outcome:
+        """See `Store.commit`."""
+        return self._store.commit(batch, expects)
+
+    async def close(self) -> None:
+        """See `Store.close`."""
+        self._store.close()
 
 
 class Threaded:
