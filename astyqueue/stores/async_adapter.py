@@ -9,8 +9,10 @@ from functools import partial
 from typing import TypeVar
 
 from astyqueue.store import AsyncCapableStore, AsyncStore, Batch, Column, Expectation, Outcome, Store, Wanted
+from astyqueue.stores.loop_calls import LoopCalls, PerLoop
 
 T = TypeVar("T")
+U = TypeVar("U")
 
 
 def as_async(store: Store) -> AsyncStore:
@@ -56,6 +58,7 @@ class Threaded:
         """Adapt `store`; `close` closes it."""
         self._store = store
         self._threads = ThreadPoolExecutor(store.at_once, thread_name_prefix="astyqueue-store")
+        self._calls = PerLoop(LoopCalls)
         self._closed = False
 
     def __repr__(self) -> str:
@@ -84,4 +87,24 @@ class Threaded:
     async def _run(self, verb: Callable[[], T]) -> T:
         if self._closed:
             return verb()
-        return await asyncio.get_running_loop().run_in_executor(self._threads, verb)
+        outcome: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._threads.submit(_carry_out, verb, outcome, self._calls.here())
+        return await outcome
+
+
+def _carry_out(verb: Callable[[], T], outcome: asyncio.Future[T], calls: LoopCalls) -> None:
+    """Carry out a verb in this thread and have the event loop set its outcome; one that was cancelled is not begun."""
+    if outcome.cancelled():
+        return
+    try:
+        result = verb()
+    except BaseException as error:  # noqa: BLE001 - it reaches the task that awaits the verb
+        calls.add(partial(_set, outcome, outcome.set_exception, error))
+    else:
+        calls.add(partial(_set, outcome, outcome.set_result, result))
+
+
+def _set(outcome: asyncio.Future[T], setter: Callable[[U], None], value: U) -> None:
+    """Set the outcome, unless the task was cancelled meanwhile."""
+    if not outcome.done():
+        setter(value)

@@ -1,4 +1,4 @@
-"""Calls into an event loop from other threads: those that come while it is busy wake it once."""
+"""Calls into an event loop from other threads: those that are added while it is busy wake it once."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Generic, TypeVar
+
+T = TypeVar("T")
 
 #: The calls that a loop makes at a time; between these other tasks have their turn.
 _TOGETHER: Final = 32
@@ -41,3 +43,25 @@ class LoopCalls:
         if self._calls and not self._woken:
             self._woken = True
             self._loop.call_soon(self._make)
+
+
+class PerLoop(Generic[T]):
+    """What an object needs once for each event loop whose tasks use it."""
+
+    def __init__(self, make: Callable[[asyncio.AbstractEventLoop], T]) -> None:
+        """`make` is called in a new event loop, for it."""
+        self._make = make
+        self._made: dict[asyncio.AbstractEventLoop, T] = {}
+
+    def here(self) -> T:
+        """That of the event loop that runs here."""
+        loop = asyncio.get_running_loop()
+        made = self._made.get(loop)
+        return self._new(loop) if made is None else made
+
+    def _new(self, loop: asyncio.AbstractEventLoop) -> T:
+        """Make one, and forget those of closed loops. There is no lock: a fork could copy it while a thread has it."""
+        for one in tuple(self._made):
+            if one.is_closed():
+                self._made.pop(one, None)
+        return self._made.setdefault(loop, self._make(loop))

@@ -21,6 +21,7 @@ from astyqueue.stores.cassandra.requests.attempt import RequestSteps, carried_ou
 from astyqueue.stores.cassandra.requests.client import Conversation
 from astyqueue.stores.cassandra.requests.loop_requests import LoopRequests
 from astyqueue.stores.cassandra.requests.speculation import Counters
+from astyqueue.stores.loop_calls import PerLoop
 from astyqueue.stores.url import Location
 from astyqueue.waiting import in_thread
 
@@ -172,7 +173,7 @@ class AsyncCassandraStore:
     def __init__(self, store: CassandraStore) -> None:
         """Use `CassandraStore.as_async`."""
         self._store = store
-        self._requests: dict[asyncio.AbstractEventLoop, LoopRequests] = {}
+        self._requests = PerLoop(LoopRequests)
 
     def __repr__(self) -> str:
         """The store."""
@@ -202,16 +203,7 @@ class AsyncCassandraStore:
         return await in_thread(self._store.conversation) if connected is None else connected
 
     def _begun(self, steps: RequestSteps[T]) -> asyncio.Future[T]:
-        loop = asyncio.get_running_loop()
-        requests = self._requests.get(loop) or self._of(loop)
-        return requests.begin(steps)
-
-    def _of(self, loop: asyncio.AbstractEventLoop) -> LoopRequests:
-        """The requests of a new event loop; those of closed ones are forgotten. No lock: a fork could copy it held."""
-        for one in tuple(self._requests):
-            if one.is_closed():
-                self._requests.pop(one, None)
-        return self._requests.setdefault(loop, LoopRequests(loop))
+        return self._requests.here().begin(steps)
 
 
 def opened(location: Location, *, clock: Clock, relaxed: bool = False) -> CassandraStore:
