@@ -190,7 +190,10 @@ class TransactionalStore(Protocol):
 
 
 class AsyncStore(Protocol):
-    """The same four verbs, awaited."""
+    """The same four verbs, awaited by tasks of any event loop.
+
+    Cancelling a task does not cancel a request that has begun: the store completes it, and its result is dropped.
+    """
 
     async def read(self, wanted: tuple[Wanted, ...], *, exact: bool = False) -> list[list[Column]]:
         """As `Store.read`."""
@@ -206,4 +209,13 @@ class AsyncStore(Protocol):
 
     async def close(self) -> None:
         """As `Store.close`."""
+        ...
+
+
+@runtime_checkable
+class AsyncCapableStore(Protocol):
+    """What a store has besides its verbs if it can carry them out for tasks without a thread for each request."""
+
+    def as_async(self) -> AsyncStore:
+        """The same store with its verbs awaited, always the same object; closing either closes both."""
         ...

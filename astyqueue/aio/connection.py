@@ -21,7 +21,7 @@ from astyqueue.queue.row_sharing.activity import ActivityWatch
 from astyqueue.spool import ConnectionSpools, GivenSpool, SpoolOptions
 from astyqueue.store import Store
 from astyqueue.stores import open_store
-from astyqueue.stores.async_adapter import Threaded
+from astyqueue.stores.async_adapter import as_async
 from astyqueue.stores.reopened import reopened
 from astyqueue.triggers import Triggers
 
@@ -40,7 +40,7 @@ class Connection:
     ) -> None:
         """Use `await connect(url)`."""
         self._blocking = store
-        self.store = Threaded(store)
+        self.store = as_async(store)
         self.triggers = Triggers() if triggers is None else triggers
         self.clock = clock or CorrectedClock()
         self._observers = tuple(observers)

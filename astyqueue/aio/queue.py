@@ -31,7 +31,7 @@ from astyqueue.queue.producing.producer import SendReport, Sent, send_as_they_co
 from astyqueue.queue.queue import MessageQueue as Blocking
 from astyqueue.queue.runtime import QueueRuntime, ReceiveRequest
 from astyqueue.store import Store
-from astyqueue.stores.async_adapter import Threaded
+from astyqueue.stores.async_adapter import as_async
 from astyqueue.triggers import Trigger
 
 
@@ -44,7 +44,7 @@ class MessageQueue(QueueAdmin):
 
     def __init__(self, core: QueueRuntime, store: Store, *, owns_store: bool = False) -> None:
         """Use `MessageQueue.builder()` or `(await connect(url)).queue(name)`."""
-        super().__init__(core, Threaded(store))
+        super().__init__(core, as_async(store))
         self._blocking = store
         self._owns_store = owns_store
 
@@ -221,7 +221,7 @@ async def _build(builder: QueueBuilder[Awaitable[MessageQueue]]) -> MessageQueue
     store = await asyncio.to_thread(builder.open_store)
     try:
         observers = builder.observers
-        core = await arun(builder.opening(store, observers), Threaded(store), observers)
+        core = await arun(builder.opening(store, observers), as_async(store), observers)
         await asyncio.to_thread(core.start_spool)
     except BaseException:
         if builder.owns_store:

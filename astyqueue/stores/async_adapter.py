@@ -1,4 +1,4 @@
-"""An async adapter for a blocking store: its verbs run in up to `Store.at_once` threads."""
+"""The verbs of any store as coroutines: its own if it offers them, otherwise run in threads."""
 
 from __future__ import annotations
 
@@ -8,9 +8,44 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TypeVar
 
-from astyqueue.store import Batch, Column, Expectation, Outcome, Store, Wanted
+from astyqueue.store import AsyncCapableStore, AsyncStore, Batch, Column, Expectation, Outcome, Store, Wanted
+from astyqueue.stores.loop_calls import LoopCalls, PerLoop
 
 T = TypeVar("T")
+U = TypeVar("U")
+
+
+def as_async(store: Store) -> AsyncStore:
+    """The store for tasks of event loops; closing it closes `store`."""
+    return store.as_async() if isinstance(store, AsyncCapableStore) else Threaded(store)
+
+
+class Inline:
+    """The verbs of a store that waits for nothing, as coroutines: they are carried out in the event loop, at once."""
+
+    def __init__(self, store: Store) -> None:
+        """Adapt `store`; `close` closes it."""
+        self._store = store
+
+    def __repr__(self) -> str:
+        """The store that it adapts."""
+        return repr(self._store)
+
+    async def read(self, wanted: tuple[Wanted, ...], *, exact: bool = False) -> list[list[Column]]:
+        """See `Store.read`."""
+        return self._store.read(wanted, exact=exact)
+
+    async def send(self, batch: Batch, *more: Batch) -> None:
+        """See `Store.send`."""
+        self._store.send(batch, *more)
+
+    async def commit(self, batch: Batch, expects: tuple[Expectation, ...]) -> Outcome:
+        """See `Store.commit`."""
+        return self._store.commit(batch, expects)
+
+    async def close(self) -> None:
+        """See `Store.close`."""
+        self._store.close()
 
 
 class Threaded:
@@ -23,6 +58,7 @@ class Threaded:
         """Adapt `store`; `close` closes it."""
         self._store = store
         self._threads = ThreadPoolExecutor(store.at_once, thread_name_prefix="astyqueue-store")
+        self._calls = PerLoop(LoopCalls)
         self._closed = False
 
     def __repr__(self) -> str:
@@ -51,4 +87,24 @@ class Threaded:
     async def _run(self, verb: Callable[[], T]) -> T:
         if self._closed:
             return verb()
-        return await asyncio.get_running_loop().run_in_executor(self._threads, verb)
+        outcome: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._threads.submit(_carry_out, verb, outcome, self._calls.here())
+        return await outcome
+
+
+def _carry_out(verb: Callable[[], T], outcome: asyncio.Future[T], calls: LoopCalls) -> None:
+    """Carry out a verb in this thread and have the event loop set its outcome; one that was cancelled is not begun."""
+    if outcome.cancelled():
+        return
+    try:
+        result = verb()
+    except BaseException as error:  # noqa: BLE001 - it reaches the task that awaits the verb
+        calls.add(partial(_set, outcome, outcome.set_exception, error))
+    else:
+        calls.add(partial(_set, outcome, outcome.set_result, result))
+
+
+def _set(outcome: asyncio.Future[T], setter: Callable[[U], None], value: U) -> None:
+    """Set the outcome, unless the task was cancelled meanwhile."""
+    if not outcome.done():
+        setter(value)

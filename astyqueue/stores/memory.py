@@ -14,6 +14,7 @@ from astyqueue.errors import BadSetting, Closed
 from astyqueue.findings import Finding, note
 from astyqueue.store import Batch, Column, Committed, Expectation, Named, Outcome, Put, Refused, Slice, Spread, Wanted
 from astyqueue.stores import column_name_codec, fork_hooks
+from astyqueue.stores.async_adapter import Inline
 from astyqueue.stores.column_name_codec import Changes
 from astyqueue.stores.sorted_keys import SortedNames
 from astyqueue.stores.url import Location
@@ -161,6 +162,7 @@ class MemoryStore:
         self._clock = clock
         self._rows: _Rows | None = rows or _Rows()
         self._stamps = Stamps(clock)
+        self._for_tasks = Inline(self)
 
     def __repr__(self) -> str:
         """Whether it is open."""
@@ -193,6 +195,10 @@ class MemoryStore:
                 return Refused(present)
             rows.commit(batch, changes, now)
         return Committed()
+
+    def as_async(self) -> Inline:
+        """See `AsyncCapableStore`: no verb waits, so tasks need no thread."""
+        return self._for_tasks
 
     def close(self) -> None:
         """Release the rows; those of a shared name stay until the process ends."""

@@ -11,9 +11,11 @@ from astyqueue.clock import SystemClock
 from astyqueue.durations import Duration, as_microseconds
 from astyqueue.store import HISTORY, Store
 from astyqueue.stores import open_store
+from astyqueue.stores.async_adapter import as_async
 from astyqueue.testing import TimeMachine
 from astyqueue.testing.conformance import InTable, StoreConformance
 from astyqueue.waiting import Wakeup
+from tests.support.called_from_threads import CalledFromThreads
 
 
 class RealTime(TimeMachine):
@@ -44,5 +46,15 @@ class TestCassandraHistory(TestCassandraStore):
     @pytest.fixture
     def store(self, url: str, clock: TimeMachine) -> Iterator[Store]:
         store = InTable(open_store(url, clock=clock), HISTORY)
+        yield store
+        store.close()
+
+
+class TestAsyncCassandraStore(TestCassandraStore):
+    """The same promises, kept for tasks of an event loop."""
+
+    @pytest.fixture
+    def store(self, url: str, clock: TimeMachine) -> Iterator[Store]:
+        store = CalledFromThreads(as_async(open_store(url, clock=clock)))
         yield store
         store.close()

@@ -114,7 +114,7 @@ TWINS: Final = (
             "`connect(url)": "`(await connect(url))",
             "call `build()`": "`await ….build()`",
             "QueueBuilder[MessageQueue]": "QueueBuilder[Awaitable[MessageQueue]]",
-            "__init__(core, store)": "__init__(core, Threaded(store))\n        self._blocking = store",
+            "__init__(core, store)": "__init__(core, as_async(store))\n        self._blocking = store",
             "    @property\n    def clock(self)": (
                 "    @property\n    def blocking(self) -> Blocking:\n"
                 '        """The same queue for threads: its calls block."""\n'
@@ -139,7 +139,7 @@ TWINS: Final = (
             ),
             # The store is opened, and closed after an error, by a call that blocks.
             "builder.open_store()": "await asyncio.to_thread(builder.open_store)",
-            "observers), store, ": "observers), Threaded(store), ",
+            "observers), store, ": "observers), as_async(store), ",
             "        core.start_spool()": "        await asyncio.to_thread(core.start_spool)",
             "return self.core.spool": "return Spool(self.core.spool)",
             "from astyqueue.spool import": "from astyqueue.aio.spool import",
@@ -152,7 +152,7 @@ TWINS: Final = (
             "from astyqueue.queue.delivery_loop import renew_until_stopped",
             "from astyqueue.queue.producing.producer import send_as_they_come",
             "from astyqueue.queue.queue import MessageQueue as Blocking",
-            "from astyqueue.stores.async_adapter import Threaded",
+            "from astyqueue.stores.async_adapter import as_async",
         ),
     ),
     Twin(
@@ -167,7 +167,7 @@ TWINS: Final = (
         differences={
             "connect(url).": "(await connect(url)).",
             "Use `connect(url)`": "Use `await connect(url)`",
-            "self.store = store": "self._blocking = store\n        self.store = Threaded(store)",
+            "self.store = store": "self._blocking = store\n        self.store = as_async(store)",
             ".store(self.store)": ".store(self._blocking)",
             "open_store(url,": "await asyncio.to_thread(open_store, url,",
             "self._spools.close()": "await asyncio.to_thread(self._spools.close)",
@@ -183,7 +183,7 @@ TWINS: Final = (
         imports=(
             "import asyncio",
             "from astyqueue.queue.connection import Connection as Blocking",
-            "from astyqueue.stores.async_adapter import Threaded",
+            "from astyqueue.stores.async_adapter import as_async",
         ),
     ),
     Twin(

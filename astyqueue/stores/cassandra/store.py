@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from typing import TypeVar
 
 from cassandra.cluster import Session
 
@@ -15,9 +17,15 @@ from astyqueue.store import Batch, Column, Expectation, Outcome, Spread, Wanted
 from astyqueue.stores import fork_hooks
 from astyqueue.stores.cassandra.connection.cluster import connect
 from astyqueue.stores.cassandra.connection.settings import ANY_ONE, Address, Levels
+from astyqueue.stores.cassandra.requests.attempt import RequestSteps, carried_out
 from astyqueue.stores.cassandra.requests.client import Conversation
+from astyqueue.stores.cassandra.requests.loop_requests import LoopRequests
 from astyqueue.stores.cassandra.requests.speculation import Counters
+from astyqueue.stores.loop_calls import PerLoop
 from astyqueue.stores.url import Location
+from astyqueue.waiting import in_thread
+
+T = TypeVar("T")
 
 
 class CassandraStore:
@@ -59,8 +67,9 @@ class CassandraStore:
         self._session: Session | None = None
         self._talk: Conversation | None = None
         self._of_parent: list[object] = []
+        self._for_tasks = AsyncCassandraStore(self)
         try:
-            self._conversation()
+            self.conversation()
         except BaseException:
             self.close()
             raise
@@ -76,20 +85,24 @@ class CassandraStore:
 
     def read(self, wanted: tuple[Wanted, ...], *, exact: bool = False) -> list[list[Column]]:
         """See `Store.read`."""
-        return self._conversation().read(wanted, exact=exact)
+        return carried_out(self.conversation().read(wanted, exact=exact))
 
     def send(self, batch: Batch, *more: Batch) -> None:
         """See `Store.send`; all batches are sent at once."""
-        self._conversation().send((batch, *more))
+        carried_out(self.conversation().send((batch, *more)))
 
     def commit(self, batch: Batch, expects: tuple[Expectation, ...]) -> Outcome:
         """See `Store.commit`."""
-        return self._conversation().commit(batch, expects)
+        return carried_out(self.conversation().commit(batch, expects))
+
+    def as_async(self) -> AsyncCassandraStore:
+        """See `AsyncCapableStore`."""
+        return self._for_tasks
 
     @property
     def counters(self) -> Counters:
         """The number of requests in the current session, and of those that were repeated at a further node."""
-        return self._conversation().counters
+        return self.conversation().counters
 
     def close(self) -> None:
         """End the session if this store made it; a request in flight may fail as if the cluster were down."""
@@ -110,8 +123,14 @@ class CassandraStore:
             self._session = self._talk = self._lent = None
         self._guard.release()
 
-    def _conversation(self) -> Conversation:
+    def conversation(self) -> Conversation:
+        """What requests are made with; connects if this process has not, which blocks for seconds at most."""
         return self._talk or self._begun()
+
+    @property
+    def connected(self) -> Conversation | None:
+        """What requests are made with; None if the next one has to connect, or fails because the store was closed."""
+        return self._talk
 
     def _begun(self) -> Conversation:
         with self._guard:
@@ -141,6 +160,50 @@ class CassandraStore:
         if self._session is None:
             self._session = self._make()
         return self._session
+
+
+class AsyncCassandraStore:
+    """The verbs of a `CassandraStore` for tasks, also of several event loops: no thread waits for their requests.
+
+    Requests are made as those of threads are, by the same steps in the same session, and the driver's threads wake the
+    event loop when an answer has come. Connecting, which a child process does at its first request, and closing are
+    left to a thread.
+    """
+
+    def __init__(self, store: CassandraStore) -> None:
+        """Use `CassandraStore.as_async`."""
+        self._store = store
+        self._requests = PerLoop(LoopRequests)
+
+    def __repr__(self) -> str:
+        """The store."""
+        return repr(self._store)
+
+    async def read(self, wanted: tuple[Wanted, ...], *, exact: bool = False) -> list[list[Column]]:
+        """See `Store.read`."""
+        conversation = await self._conversation()
+        return await self._begun(conversation.read(wanted, exact=exact))
+
+    async def send(self, batch: Batch, *more: Batch) -> None:
+        """See `Store.send`; all batches are sent at once."""
+        conversation = await self._conversation()
+        await self._begun(conversation.send((batch, *more)))
+
+    async def commit(self, batch: Batch, expects: tuple[Expectation, ...]) -> Outcome:
+        """See `Store.commit`."""
+        conversation = await self._conversation()
+        return await self._begun(conversation.commit(batch, expects))
+
+    async def close(self) -> None:
+        """See `Store.close`."""
+        await in_thread(self._store.close)
+
+    async def _conversation(self) -> Conversation:
+        connected = self._store.connected
+        return await in_thread(self._store.conversation) if connected is None else connected
+
+    def _begun(self, steps: RequestSteps[T]) -> asyncio.Future[T]:
+        return self._requests.here().begin(steps)
 
 
 def opened(location: Location, *, clock: Clock, relaxed: bool = False) -> CassandraStore:

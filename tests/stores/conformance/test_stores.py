@@ -12,9 +12,11 @@ import pytest
 
 from astyqueue.store import HISTORY, Store
 from astyqueue.stores import open_store
+from astyqueue.stores.async_adapter import as_async
 from astyqueue.testing import TimeMachine
 from astyqueue.testing.conformance import InTable, StoreConformance
 from tests.stores.conformance.defective_stores import DEFECTIVE
+from tests.support.called_from_threads import CalledFromThreads
 
 
 class TestMemoryStore(StoreConformance):
@@ -45,6 +47,16 @@ class TestSQLiteHistory(StoreConformance):
     @pytest.fixture
     def store(self, clock: TimeMachine, tmp_path: Path) -> Iterator[Store]:
         store = InTable(open_store(f"sqlite:///{tmp_path / 'conformance.db'}?synchronous=normal", clock=clock), HISTORY)
+        yield store
+        store.close()
+
+
+class TestStoresForTasks(StoreConformance):
+    """The same promises, kept for tasks of an event loop."""
+
+    @pytest.fixture(params=["memory://", "sqlite:///{directory}/conformance.db?synchronous=normal"])
+    def store(self, clock: TimeMachine, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Store]:
+        store = CalledFromThreads(as_async(open_store(request.param.format(directory=tmp_path), clock=clock)))
         yield store
         store.close()
 

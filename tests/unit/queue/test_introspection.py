@@ -88,7 +88,7 @@ def test_the_repr_of_a_connection_its_store_and_a_dispatcher_shows_whether_they_
 def test_the_repr_of_a_queue_for_tasks_shows_the_same(clock: TimeMachine) -> None:
     async def scene() -> None:
         async with await aio.connect("memory://", clock=clock) as connection:
-            assert repr(connection) == "<Connection to <Threaded <MemoryStore open>>>"
+            assert repr(connection) == "<Connection to <MemoryStore open>>"
             assert repr(await connection.queue("emails")).startswith("<MessageQueue emails: <Claimer: ")
 
     asyncio.run(scene())

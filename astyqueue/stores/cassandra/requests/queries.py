@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from itertools import islice
 from typing import Final
 from uuid import UUID
 
@@ -57,13 +56,13 @@ def questions(statements: Statements, wanted: Wanted, *, exact: bool) -> list[Bo
     return asked
 
 
-def answer(wanted: Wanted, rows: Iterable[codec.Found]) -> list[Column]:
-    """The wanted columns among the rows that were found."""
+def wanted_of(wanted: Wanted, rows: Iterable[codec.Found]) -> list[Column]:
+    """The wanted columns among the rows of a page; the limit of a slice counts over all pages, and is not applied."""
+    columns = codec.columns(rows)
     if isinstance(wanted, Named) or wanted.priority is not None or _is_whole(wanted):
-        return codec.columns(rows)
+        return columns
     after = ids.behind(wanted.after) if wanted.beyond else wanted.after
-    between = (column for row in rows for column in codec.columns((row,)) if after <= column.name.id < wanted.until)
-    return list(islice(between, wanted.limit))
+    return [column for column in columns if after <= column.name.id < wanted.until]
 
 
 def sent(statements: Statements, batch: Batch) -> BatchStatement:
