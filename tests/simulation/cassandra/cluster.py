@@ -259,7 +259,9 @@ class Cluster:
 
 def _alive(found: Found, wanted: Wanted, now: int, limit: int) -> Scanned:
     """What a read at this moment of its coordinator's clock shows of what was found, and what it passes over."""
-    within = column_name_codec.bounds(wanted).ids if found and isinstance(wanted, Slice) else None
+    if not found:
+        return Scanned([], [])
+    within = column_name_codec.bounds(wanted).ids if isinstance(wanted, Slice) else None
     living: list[tuple[bytes, bytes, int]] = []
     tombstones: list[bytes] = []
     for name, cell in found.items():
@@ -274,8 +276,11 @@ def _alive(found: Found, wanted: Wanted, now: int, limit: int) -> Scanned:
 
 def _answer_read(on_answer: OnAnswer, answers: list[object]) -> None:
     errors = [answer for answer in answers if isinstance(answer, Exception)]
+    if not errors:
+        on_answer(answers)
+        return
     too_long = next((error for error in errors if isinstance(error, SliceTooLong)), None)
-    on_answer(too_long or (StoreUnavailable("too few replicas answered: it was not read") if errors else answers))
+    on_answer(too_long or StoreUnavailable("too few replicas answered: it was not read"))
 
 
 def _answer_exact_read(on_answer: OnAnswer, answers: list[object]) -> None:

@@ -81,7 +81,7 @@ class Coordinator:
         first, others = up[: self.quorum], up[self.quorum :]
 
         def read(replica: Replica) -> Found:
-            return replica.read(row, selection)
+            return selection(replica.row(row))
 
         patience = _ASK_OTHERS if others else PATIENCE
         answers: Answers = yield QuorumRequest(first, read, self.quorum, patience=patience)

@@ -76,7 +76,8 @@ class _PendingAnswers:
         if target.number in answers:
             return
         answers[target.number] = target, answer
-        self._good += ask.counts is None or ask.counts(answer)
+        if ask.counts is None or ask.counts(answer):
+            self._good += 1
         all_came = len(answers) == len(ask.targets)
         if not self._over and (all_came or self._good >= ask.need):
             self._end()
@@ -138,8 +139,8 @@ class Network:
         self.profile = profile
         self.partitioned: set[frozenset[int]] = set()
         self.calm = False
-        self._rng = rng
         self._random = rng.random
+        self._plan = event_loop.plan
         self._drop, self._duplicate = profile.drop, profile.duplicate
         self._late, self._sync_us = profile.late, profile.sync_us
         self._patience: dict[int, Deadlines] = {}
@@ -156,28 +157,26 @@ class Network:
             return int(self._random() ** 3 * _LATE)
         return _QUICK + int(self._random() * (_SLOW - _QUICK))
 
-    def _deliver(self, producer: Replica, receiver: Replica, arrive: Callable[..., None], *values: object) -> None:
+    def _deliver(
+        self, producer: Replica, receiver: Replica, arrive: Callable[..., None], values: tuple[object, ...]
+    ) -> None:
         """Deliver a message of the first node to the second, once, never or twice."""
         if producer is receiver:
-            self.event_loop.call_later(_AT_HOME, arrive, *values)
+            self._plan(_AT_HOME, arrive, values)
             return
         if (self._drop and self._random() < self._drop) or (self.partitioned and self._apart(producer, receiver)):
             return
-        self.event_loop.call_later(self.latency(), arrive, *values)
+        self._plan(self.latency(), arrive, values)
         if self._duplicate and self._random() < self._duplicate:
-            self.event_loop.call_later(self.latency() * 5, arrive, *values)
+            self._plan(self.latency() * 5, arrive, values)
 
     def _apart(self, producer: Replica, receiver: Replica) -> bool:
         return not self.calm and frozenset((producer.number, receiver.number)) in self.partitioned
 
-    def _arrives(self, receiver: Replica, arrive: Callable[..., None], *values: object) -> bool:
-        """Whether a node gets a message now: it gets none while it is down, and a paused one gets it later."""
-        if not receiver.up:
-            return False
-        if receiver.paused_until > self.event_loop.now:
+    def _hold(self, receiver: Replica, arrive: Callable[..., None], values: tuple[object, ...]) -> None:
+        """A message has reached a node that does not get it now: a paused one gets it later, one that is down never."""
+        if receiver.up:
             self.event_loop.call_at(receiver.paused_until + self.latency(), arrive, *values)
-            return False
-        return True
 
     def coordinate(self, local: Replica, steps: Coordinating[T], done: Callable[[T | Exception], None]) -> None:
         """Carry out a coordinator's steps on a node; if the node crashes meanwhile, `done` is never called."""
@@ -190,7 +189,7 @@ class Network:
             return
         pending = _PendingAnswers(request, local, go_on)
         for target in request.targets:
-            self._deliver(local, target, self._ask, pending, target)
+            self._deliver(local, target, self._ask, (pending, target))
         deadlines = self._patience.get(request.patience)
         if deadlines is None:
             deadlines = self._patience[request.patience] = Deadlines(self.event_loop, request.patience)
@@ -198,18 +197,21 @@ class Network:
 
     def _ask(self, pending: _PendingAnswers, target: Replica) -> None:
         """A message has reached a replica, which applies and answers a write only once that is on its disk."""
-        if not self._arrives(target, self._ask, pending, target):
-            return
-        if self._sync_us and pending.ask.writes:
+        if not target.up or target.paused_until > self.event_loop.now:
+            self._hold(target, self._ask, (pending, target))
+        elif self._sync_us and pending.ask.writes:
             delay = int(self._random() * self._sync_us)
             self.event_loop.call_later(delay, self._synced, pending, target, target.life)
         else:
-            self._deliver(target, pending.local, self._answer, pending, target, pending.ask.action(target))
+            self._deliver(target, pending.local, self._answer, (pending, target, pending.ask.action(target)))
 
     def _synced(self, pending: _PendingAnswers, target: Replica, life: int) -> None:
         if target.life == life:
-            self._deliver(target, pending.local, self._answer, pending, target, pending.ask.action(target))
+            self._deliver(target, pending.local, self._answer, (pending, target, pending.ask.action(target)))
 
     def _answer(self, pending: _PendingAnswers, target: Replica, answer: object) -> None:
-        if self._arrives(pending.local, self._answer, pending, target, answer):
+        local = pending.local
+        if not local.up or local.paused_until > self.event_loop.now:
+            self._hold(local, self._answer, (pending, target, answer))
+        else:
             pending.came(target, answer)

@@ -104,10 +104,6 @@ class Replica:
             row = self.rows[name] = Row()
         return row
 
-    def read(self, row: str, selection: Selection) -> Found:
-        """The requested cells that this replica has, tombstones included."""
-        return selection(self.row(row))
-
     def write(self, row: str, changes: Changes) -> bool:
         """Apply changes; always True, since callers count answers."""
         self.row(row).apply(changes)

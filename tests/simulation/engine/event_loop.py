@@ -38,17 +38,21 @@ class EventLoop:
 
     def call_later(self, delay: int, event: Callable[..., object], *values: object) -> None:
         """Call this after `delay` microseconds, zero or more."""
+        self.plan(delay, event, values)
+
+    def plan(self, delay: int, event: Callable[..., object], values: tuple[object, ...]) -> None:
+        """As `call_later`, for values that are a tuple already."""
         self._planned = number = self._planned + 1
         heappush(self._events, (self.now + delay, number, event, values))
 
-    def place(self, delay: int) -> tuple[int, int]:
-        """The place in the order of events of one that is planned now, `delay` microseconds ahead."""
+    def number(self) -> int:
+        """The number of an event that is planned now; of the events of one moment the lowest comes first."""
         self._planned += 1
-        return self.now + delay, self._planned
+        return self._planned
 
-    def call_in_place(self, place: tuple[int, int], event: Callable[[], object]) -> None:
-        """Call this at its place in the order of events, which is not over yet."""
-        heappush(self._events, (*place, event, ()))
+    def call_in_order(self, moment: int, number: int, event: Callable[[], object]) -> None:
+        """Call this at a moment that has not passed, as the event with this number."""
+        heappush(self._events, (moment, number, event, ()))
 
     def pass_over(self, moment: int) -> None:
         """Note a moment at which nothing happens, because what was planned for it has become needless."""
@@ -111,23 +115,27 @@ class Deadlines:
         """None is set; each is to be `ahead` microseconds after the moment at which it is set."""
         self._event_loop = event_loop
         self._ahead = ahead
-        self._set: deque[tuple[tuple[int, int], Awaited]] = deque()
+        self._set: deque[tuple[int, int, Awaited]] = deque()
 
     def set(self, awaited: Awaited) -> None:
         """Set a deadline for this: unless it is met by then, its `time_is_up` is called."""
-        place = self._event_loop.place(self._ahead)
+        event_loop = self._event_loop
+        moment, number = event_loop.now + self._ahead, event_loop.number()
         if not self._set:
-            self._event_loop.call_in_place(place, self._pass)
-        self._set.append((place, awaited))
+            event_loop.call_in_order(moment, number, self._pass)
+        self._set.append((moment, number, awaited))
 
     def _pass(self) -> None:
         """The first deadline has come: plan the next one that is not met."""
-        _, awaited = self._set.popleft()
-        while self._set and self._set[0][1].met:
-            (moment, _), _ = self._set.popleft()
-            self._event_loop.pass_over(moment)
-        if self._set:
-            self._event_loop.call_in_place(self._set[0][0], self._pass)
+        waiting, pass_over = self._set, self._event_loop.pass_over
+        _, _, awaited = waiting.popleft()
+        while waiting:
+            moment, number, following = waiting[0]
+            if not following.met:
+                self._event_loop.call_in_order(moment, number, self._pass)
+                break
+            pass_over(moment)
+            waiting.popleft()
         if not awaited.met:
             awaited.time_is_up()
 
