@@ -49,6 +49,11 @@ class Wakeup:
         """The number of signals until the last wait ended: the same as before it if no signal ended it."""
         return self._seen
 
+    @property
+    def signalled(self) -> bool:
+        """Whether there was a signal that no wait has seen, so that the next wait returns at once."""
+        return self._signals != self._seen
+
     def _on_move(self) -> None:
         self.moves += 1
         self.set()

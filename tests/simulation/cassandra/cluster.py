@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 
@@ -20,15 +19,13 @@ from tests.simulation.cassandra.network import Coordinating, Delay, Network
 from tests.simulation.cassandra.replica import Ballot, Replica, Selection
 from tests.simulation.cassandra.storage import DELETED, EXPIRING, LASTING, Cell, Changes, Found, Row
 from tests.simulation.cassandra.unreliable_log import UnreliableLog
-from tests.simulation.engine.event_loop import EventLoop, SkewedClock
+from tests.simulation.engine.event_loop import Deadlines, EventLoop, SkewedClock
 from tests.simulation.engine.fault_profile import FaultProfile
 
 #: A request of a client that has no answer after this long has an unknown outcome.
 TIMEOUT = 2 * SECOND
 _HINTS_LIVE = 3 * 3_600 * SECOND
 _MANY = 1 << 30
-#: Bounds between which every id is.
-_ANY = (b"", b"\xff" * 17)
 
 OnAnswer = Callable[[object], None]
 #: A request, to be carried out on some node.
@@ -46,21 +43,46 @@ class Scanned(NamedTuple):
 Watch = Callable[[str, Scanned], None]
 
 
-@dataclass(slots=True, eq=False)
 class _ParallelRequests:
-    """Requests that run together; the caller gets all answers when the last of them has come."""
+    """Requests that run together; the caller gets all answers, in their order, when the last of them has come."""
 
-    on_answer: OnAnswer
-    left: int
-    answers: dict[int, object] = field(default_factory=dict)
+    __slots__ = ("_answers", "_left", "_on_answer")
+
+    def __init__(self, on_answer: Callable[[list[object]], None], count: int) -> None:
+        """Await this number of answers."""
+        self._on_answer = on_answer
+        self._left = count
+        self._answers: list[object] = [None] * count
 
     def came(self, place: int, answer: object) -> None:
         """Note the answer, or the error, of one request."""
-        if self.left and place not in self.answers:
-            self.answers[place] = answer
-            self.left -= 1
-            if not self.left:
-                self.on_answer([self.answers[each] for each in sorted(self.answers)])
+        self._answers[place] = answer
+        self._left -= 1
+        if not self._left:
+            self._on_answer(self._answers)
+
+
+class _Call:
+    """A request to one row, on its way to a node and back; `met`: it was answered, or its client gave up."""
+
+    __slots__ = ("_parallel", "_place", "job", "met")
+
+    def __init__(self, job: Job, parallel: _ParallelRequests, place: int) -> None:
+        """It is not answered yet."""
+        self.job = job
+        self.met = False
+        self._parallel = parallel
+        self._place = place
+
+    def came(self, answer: object) -> None:
+        """Give its client the answer, or the error, unless that has one."""
+        if not self.met:
+            self.met = True
+            self._parallel.came(self._place, answer)
+
+    def time_is_up(self) -> None:
+        """Let its client go on without an answer."""
+        self.came(TimedOut())
 
 
 class Cluster:
@@ -83,69 +105,48 @@ class Cluster:
         self.coordinator = Coordinator(self.network, self.replicas, record_accept=record_accept, rng=rng)
         self.tombstones: Counter[str] = Counter()
         self._rng = rng
+        self._timeouts = Deadlines(event_loop, TIMEOUT)
 
     def request(
         self, request: Read | Send | Commit, machine: SkewedClock, on_answer: OnAnswer, watch: Watch | None = None
     ) -> None:
         """Carry out a request; `on_answer` gets the answer or the StoreError, `watch` each page of messages."""
         jobs: Sequence[Job]
-        match request:
-            case Read(wanted, True):
-                pending = _ParallelRequests(partial(self._answer_exact_read, on_answer), 1)
-                jobs = [partial(self._exactly, wanted)]
-            case Read(wanted):
-                pending = _ParallelRequests(partial(self._answer_read, on_answer), len(wanted))
-                jobs = [partial(self._plainly, each, watch) for each in wanted]
-            case Send(batch, more):
-                pending = _ParallelRequests(partial(self._answer_send, on_answer), 1 + len(more))
-                jobs = [
-                    partial(self._send, each, machine.machine() + place) for place, each in enumerate((batch, *more))
-                ]
-            case Commit(batch, expects):
-                pending = _ParallelRequests(partial(self._answer_commit, on_answer), 1)
-                jobs = [partial(self._commit, batch, expects)]
+        gather: Callable[[OnAnswer, list[object]], None]
+        if isinstance(request, Send):
+            batches, stamp = (request.batch, *request.more), machine.machine()
+            gather, jobs = _answer_send, [partial(self._send, each, stamp + n) for n, each in enumerate(batches)]
+        elif isinstance(request, Commit):
+            gather, jobs = _answer_commit, [partial(self._commit, request.batch, request.expects)]
+        elif request.exact:
+            gather, jobs = _answer_exact_read, [partial(self._exactly, request.wanted)]
+        else:
+            gather, jobs = _answer_read, [partial(self._plainly, each, watch) for each in request.wanted]
         if not jobs:
             on_answer([])
+        pending = _ParallelRequests(partial(gather, on_answer), len(jobs))
         for place, job in enumerate(jobs):
-            self._call(job, partial(pending.came, place))
+            self._call(_Call(job, pending, place))
 
-    def _call(self, job: Job, on_answer: OnAnswer) -> None:
+    def _call(self, call: _Call) -> None:
         """Send a request to some node, and make sure that there is an answer in time."""
         up = [replica for replica in self.replicas if replica.up]
         if not up:
-            self.event_loop.call_later(SECOND, on_answer, TooFew())
+            self.event_loop.call_later(SECOND, call.came, TooFew())
             return
         local = self._rng.choice(up)
-        self.event_loop.call_later(self.network.latency(), self._begin, local, job, on_answer)
-        self.event_loop.call_later(TIMEOUT, on_answer, TimedOut())
+        self.event_loop.call_later(self.network.latency(), self._begin, local, call)
+        self._timeouts.set(call)
 
-    def _begin(self, local: Replica, job: Job, on_answer: OnAnswer) -> None:
+    def _begin(self, local: Replica, call: _Call) -> None:
         if local.paused_until > self.event_loop.now:
-            self.event_loop.call_at(local.paused_until, self._begin, local, job, on_answer)
+            self.event_loop.call_at(local.paused_until, self._begin, local, call)
         elif local.up:
             self.network.coordinate(
-                local, job(local), lambda answer: self.event_loop.call_later(self.network.latency(), on_answer, answer)
+                local,
+                call.job(local),
+                lambda answer: self.event_loop.call_later(self.network.latency(), call.came, answer),
             )
-
-    @staticmethod
-    def _answer_read(on_answer: OnAnswer, answers: list[object]) -> None:
-        errors = [answer for answer in answers if isinstance(answer, Exception)]
-        too_long = next((error for error in errors if isinstance(error, SliceTooLong)), None)
-        on_answer(too_long or (StoreUnavailable("too few replicas answered: it was not read") if errors else answers))
-
-    def _answer_exact_read(self, on_answer: OnAnswer, answers: list[object]) -> None:
-        [answer] = answers
-        self._answer_read(on_answer, answer if isinstance(answer, list) else answers)
-
-    @staticmethod
-    def _answer_send(on_answer: OnAnswer, answers: list[object]) -> None:
-        errors = [answer for answer in answers if isinstance(answer, Exception)]
-        on_answer(_of_change(errors, len(answers)) if errors else None)
-
-    @staticmethod
-    def _answer_commit(on_answer: OnAnswer, answers: list[object]) -> None:
-        [answer] = answers
-        on_answer(_of_change([answer], 1) if isinstance(answer, Exception) else answer)
 
     def _plainly(self, wanted: Wanted, watch: Watch | None, local: Replica) -> Coordinating[list[Column]]:
         """A quorum read, page by page; each page as of another moment."""
@@ -153,7 +154,7 @@ class Cluster:
             raise TooFew
         if isinstance(wanted, Named):
             found = yield from self.coordinator.read(wanted.row, _asking(wanted))
-            return self._scan_page(wanted, found, local).columns
+            return _alive(found, wanted, local.clock.now(), _MANY).columns
         low, high, _ = column_name_codec.bounds(wanted)
         columns: list[Column] = []
         while True:
@@ -177,25 +178,13 @@ class Cluster:
             columns.append(self._scan_page(each, found, local, limit=_limit(each)).columns)
         return columns
 
-    def _scan_page(self, wanted: Wanted, found: Found, local: Replica, *, limit: int = _MANY) -> Scanned:
+    def _scan_page(self, wanted: Wanted, found: Found, local: Replica, *, limit: int) -> Scanned:
         """The live columns of what was found, up to the limit; SliceTooLong for too many tombstones."""
-        if not found:
-            return Scanned([], [])
-        now, values = local.clock.now(), wanted.values
-        first, last = (column_name_codec.bounds(wanted).ids if isinstance(wanted, Slice) else None) or _ANY
-        living: list[tuple[bytes, bytes, int]] = []
-        tombstones: list[bytes] = []
-        for name, cell in found.items():
-            if len(living) >= limit:
-                break
-            if cell.is_live(now) and first <= name[2:18] < last:
-                living.append((name, cell.value if values else b"", cell.stamp))
-            else:
-                tombstones.append(name)
-        if isinstance(wanted, Slice):
-            self.tombstones[wanted.row] += len(tombstones)
-            self._insert(wanted, len(tombstones))
-        return Scanned(column_name_codec.columns(living), tombstones)
+        scanned = _alive(found, wanted, local.clock.now(), limit)
+        if scanned.tombstones and isinstance(wanted, Slice):
+            self.tombstones[wanted.row] += len(scanned.tombstones)
+            self._insert(wanted, len(scanned.tombstones))
+        return scanned
 
     def _insert(self, wanted: Slice, tombstones: int) -> None:
         """Fail on too many tombstones among messages and timers, the types that are read by ranges of ids."""
@@ -266,6 +255,47 @@ class Cluster:
                 everything.apply(row.cells)
             for row in rows:
                 row.apply(everything.cells)
+
+
+def _alive(found: Found, wanted: Wanted, now: int, limit: int) -> Scanned:
+    """What a read at this moment of its coordinator's clock shows of what was found, and what it passes over."""
+    if not found:
+        return Scanned([], [])
+    within = column_name_codec.bounds(wanted).ids if isinstance(wanted, Slice) else None
+    living: list[tuple[bytes, bytes, int]] = []
+    tombstones: list[bytes] = []
+    for name, cell in found.items():
+        if len(living) >= limit:
+            break
+        if cell.is_live(now) and (within is None or within[0] <= name[2:18] < within[1]):
+            living.append((name, cell.value if wanted.values else b"", cell.stamp))
+        else:
+            tombstones.append(name)
+    return Scanned(column_name_codec.columns(living) if living else [], tombstones)
+
+
+def _answer_read(on_answer: OnAnswer, answers: list[object]) -> None:
+    errors = [answer for answer in answers if isinstance(answer, Exception)]
+    if not errors:
+        on_answer(answers)
+        return
+    too_long = next((error for error in errors if isinstance(error, SliceTooLong)), None)
+    on_answer(too_long or StoreUnavailable("too few replicas answered: it was not read"))
+
+
+def _answer_exact_read(on_answer: OnAnswer, answers: list[object]) -> None:
+    [answer] = answers
+    _answer_read(on_answer, answer if isinstance(answer, list) else answers)
+
+
+def _answer_send(on_answer: OnAnswer, answers: list[object]) -> None:
+    errors = [answer for answer in answers if isinstance(answer, Exception)]
+    on_answer(_of_change(errors, len(answers)) if errors else None)
+
+
+def _answer_commit(on_answer: OnAnswer, answers: list[object]) -> None:
+    [answer] = answers
+    on_answer(_of_change([answer], 1) if isinstance(answer, Exception) else answer)
 
 
 def _limit(wanted: Wanted) -> int:

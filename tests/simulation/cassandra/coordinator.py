@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from functools import partial
-from typing import Final, cast
+from typing import Final
 
-from tests.simulation.cassandra.network import Answers, Coordinating, Delay, Network, QuorumRequest
+from tests.simulation.cassandra.network import PATIENCE, Answers, Coordinating, Delay, Network, QuorumRequest
 from tests.simulation.cassandra.replica import Ballot, Decision, Hint, Promise, Replica, Selection
 from tests.simulation.cassandra.storage import Changes, Found, lacking, merged
 
@@ -70,7 +70,7 @@ class Coordinator:
         def missed(replica: Replica) -> None:
             local.hints.append(Hint(replica.number, row, changes, local.clock.now()))
 
-        for replica in self._replicas:
+        for replica in self._replicas if len(up) < len(self._replicas) else ():
             if replica not in up:
                 missed(replica)
         return QuorumRequest(up, lambda replica: replica.write(row, changes), self.quorum, missed=missed, writes=True)
@@ -79,28 +79,24 @@ class Coordinator:
         """The merged cells of a quorum; those of its replicas that lack some are repaired before this returns."""
         up = self._shuffled()
         first, others = up[: self.quorum], up[self.quorum :]
-        patience = _ASK_OTHERS if others else None
-        answers: Answers = yield self._reading(first, row, selection, need=self.quorum, patience=patience)
+
+        def read(replica: Replica) -> Found:
+            return selection(replica.row(row))
+
+        patience = _ASK_OTHERS if others else PATIENCE
+        answers: Answers = yield QuorumRequest(first, read, self.quorum, patience=patience)
         if len(answers) < self.quorum and others:
-            more: Answers = yield self._reading(others, row, selection, need=self.quorum - len(answers))
+            more: Answers = yield QuorumRequest(others, read, self.quorum - len(answers))
             answers += more
         if len(answers) < self.quorum:
             raise TimedOut
-        return (yield from self._repaired(row, answers))
-
-    @staticmethod
-    def _reading(
-        targets: list[Replica], row: str, selection: Selection, *, need: int, patience: int | None = None
-    ) -> QuorumRequest:
-        ask = QuorumRequest(targets, lambda replica: replica.read(row, selection), need)
-        if patience is not None:
-            ask.patience = patience
-        return ask
+        found: Found = answers[0][1]
+        for _, other in answers:
+            if other != found:
+                return (yield from self._repaired(row, answers))
+        return found
 
     def _repaired(self, row: str, answers: Answers) -> Coordinating[Found]:
-        first = answers[0][1]
-        if all(found == first for _, found in answers):
-            return cast("Found", first)
         together = merged([found for _, found in answers])
         behind = {replica.number: lack for replica, found in answers if (lack := lacking(together, found))}
         if behind:
@@ -125,7 +121,7 @@ class Coordinator:
             preparing = partial(
                 Replica.prepare, row=row, ballot=ballot, selection=selection, writing=condition is not never
             )
-            answers: Answers = yield QuorumRequest(self._up(), preparing, self.quorum, _promised, writes=True)
+            answers: Answers = yield QuorumRequest(self._up(), preparing, self.quorum, counts=_promised, writes=True)
             promises = [(replica, answer) for replica, answer in answers if isinstance(answer, Promise)]
             beyond = max((answer for _, answer in answers if not isinstance(answer, Promise)), default=None)
             if len(promises) < self.quorum and beyond is None:
@@ -196,7 +192,7 @@ class Coordinator:
             return answer
 
         up = self._up()
-        answers: Answers = yield QuorumRequest(up, action, self.quorum, lambda answer: answer is True, writes=True)
+        answers: Answers = yield QuorumRequest(up, action, self.quorum, counts=_accepted, writes=True)
         accepted = sum(answer is True for _, answer in answers)
         if accepted >= self.quorum:
             if proposal.changes:
@@ -216,3 +212,7 @@ class Coordinator:
 
 def _promised(answer: object) -> bool:
     return isinstance(answer, Promise)
+
+
+def _accepted(answer: object) -> bool:
+    return answer is True

@@ -104,18 +104,20 @@ class Replica:
             row = self.rows[name] = Row()
         return row
 
-    def read(self, row: str, selection: Selection) -> Found:
-        """The requested cells that this replica has, tombstones included."""
-        return selection(self.row(row))
-
     def write(self, row: str, changes: Changes) -> bool:
         """Apply changes; always True, since callers count answers."""
         self.row(row).apply(changes)
         return True
 
+    def _paxos(self, row: str) -> Paxos:
+        state = self.paxos.get(row)
+        if state is None:
+            state = self.paxos[row] = Paxos()
+        return state
+
     def prepare(self, row: str, ballot: Ballot, selection: Selection, *, writing: bool) -> Promise | Ballot:
         """Promise to accept no ballot before this one; or return the one that it promised already."""
-        state = self.paxos.setdefault(row, Paxos())
+        state = self._paxos(row)
         if state.promised.blocks(ballot):
             return state.promised
         stable = state.writing <= state.committed.ballot or state.writing == ballot
@@ -126,7 +128,7 @@ class Replica:
 
     def propose(self, row: str, proposal: Decision) -> bool | Ballot:
         """Accept a proposal; or return the later ballot that it promised to another coordinator."""
-        state = self.paxos.setdefault(row, Paxos())
+        state = self._paxos(row)
         if state.promised.blocks(proposal.ballot):
             return state.promised
         state.promised, state.accepted = proposal.ballot, proposal
@@ -134,7 +136,7 @@ class Replica:
 
     def commit(self, row: str, decided: Decision) -> bool:
         """Apply a decided proposal."""
-        state = self.paxos.setdefault(row, Paxos())
+        state = self._paxos(row)
         if decided.ballot > state.committed.ballot:
             state.committed = decided
         return self.write(row, decided.changes)

@@ -60,8 +60,10 @@ class Row:
 
     def between(self, low: bytes, high: bytes) -> Found:
         """All cells with names from `low` up to and without `high`."""
-        names = self._names
-        return {name: self.cells[name] for name in names[bisect_left(names, low) : bisect_left(names, high)]}
+        names, cells = self._names, self.cells
+        first = bisect_left(names, low)
+        last = bisect_left(names, high, first)
+        return {name: cells[name] for name in names[first:last]} if last > first else {}
 
     def named(self, names: tuple[bytes, ...]) -> Found:
         """The cells with these names."""

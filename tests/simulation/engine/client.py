@@ -8,9 +8,8 @@ from typing import Any
 
 from astyqueue.errors import OutcomeUnknown, StoreError
 from astyqueue.protocol.layout.columns import Type
-from astyqueue.protocol.steps import Commit, LocalCall, Read, Request, Send
+from astyqueue.protocol.steps import Commit, Read, Request, Send
 from astyqueue.store import Name
-from astyqueue.units import ENDLESS
 from astyqueue.waiting import Rest
 from tests.simulation.cassandra.cluster import Cluster, OnAnswer, Scanned
 from tests.simulation.engine.event_loop import SkewedClock
@@ -125,20 +124,20 @@ class SimulatedProcess:
 
     def _begin(self, task: _Task, request: Request | Pause) -> None:
         turn, task.changes = task.turn, isinstance(request, Send | Commit)
-        match request:
-            case Pause(duration):
-                self._event_loop.call_later(duration, self._go_on, task, turn, None)
-            case Rest(_, until):
-                task.rest = request
-                if until is not None:
-                    self._event_loop.call_later(max(0, until - self.clock.monotonic()), self._go_on, task, turn, None)
-            case LocalCall(call):
-                self._event_loop.call_later(0, self._go_on, task, turn, call())
-            case _:
-                self.requests += 1
-                if isinstance(request, Commit):
-                    self._note(request)
-                self._interceptor(request, self._forward, lambda answer: self._go_on(task, turn, answer))
+        if isinstance(request, Read | Send | Commit):
+            self.requests += 1
+            if isinstance(request, Commit):
+                self._note(request)
+            self._interceptor(request, self._forward, lambda answer: self._go_on(task, turn, answer))
+        elif isinstance(request, Pause):
+            self._event_loop.call_later(request.duration, self._go_on, task, turn, None)
+        elif isinstance(request, Rest):
+            task.rest = request
+            if request.until is not None:
+                left = max(0, request.until - self.clock.monotonic())
+                self._event_loop.call_later(left, self._go_on, task, turn, None)
+        else:
+            self._event_loop.call_later(0, self._go_on, task, turn, request.call())
 
     def _note(self, commit: Commit) -> None:
         known = {expected.name for expected in commit.expects}
@@ -158,11 +157,13 @@ class SimulatedProcess:
     def _rouse(self) -> None:
         """Wake the agents whose wake-up another agent has set."""
         for task in self._tasks:
-            if task.rest is not None and self._signalled(task.rest):
+            if task.rest is not None and self._is_over(task.rest):
                 task.rest = None
                 self._event_loop.call_later(0, self._go_on, task, task.turn, None)
 
-    def _signalled(self, rest: Rest) -> bool:
-        self.clock.rested = False
-        rest.wakeup.wait(ENDLESS if rest.until is None else rest.until)
-        return not self.clock.rested
+    def _is_over(self, rest: Rest) -> bool:
+        """Whether a rest was ended by a signal, which then counts as seen, or by time."""
+        if rest.wakeup.signalled or (rest.until is not None and self.clock.monotonic() >= rest.until):
+            rest.wakeup.wait(self.clock.monotonic())
+            return True
+        return False

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import heapq
+from bisect import bisect_right
+from collections import deque
 from collections.abc import Callable
-from typing import Final
+from heapq import heappop, heappush
+from typing import Final, Protocol
 
 from astyqueue.clock import CorrectedClock
 from astyqueue.units import BEGINNING, MonotonicUs
@@ -12,6 +14,10 @@ from astyqueue.units import BEGINNING, MonotonicUs
 #: 2026-01-01T00:00Z, where every simulation begins.
 START: Final = 1_767_225_600_000_000
 _FIRST_MONOTONIC: Final = BEGINNING + 1_000_000_000
+
+
+#: A moment, the number of the event, and the call.
+_Event = tuple[int, int, Callable[..., object], tuple[object, ...]]
 
 
 class EventLoop:
@@ -22,32 +28,62 @@ class EventLoop:
         self.now = START
         self._planned = 0
         self._recheck = False
-        self._events: list[tuple[int, int, Callable[..., object], tuple[object, ...]]] = []
+        self._events: list[_Event] = []
+        self._passed_over: list[int] = []
 
     def call_at(self, moment: int, event: Callable[..., object], *values: object) -> None:
         """Call this at a moment, or now if that has passed."""
         self._planned += 1
-        heapq.heappush(self._events, (max(moment, self.now), self._planned, event, values))
+        heappush(self._events, (max(moment, self.now), self._planned, event, values))
 
     def call_later(self, delay: int, event: Callable[..., object], *values: object) -> None:
         """Call this after `delay` microseconds, zero or more."""
+        self.plan(delay, event, values)
+
+    def plan(self, delay: int, event: Callable[..., object], values: tuple[object, ...]) -> None:
+        """As `call_later`, for values that are a tuple already."""
+        self._planned = number = self._planned + 1
+        heappush(self._events, (self.now + delay, number, event, values))
+
+    def number(self) -> int:
+        """The number of an event that is planned now; of the events of one moment the lowest comes first."""
         self._planned += 1
-        heapq.heappush(self._events, (self.now + delay, self._planned, event, values))
+        return self._planned
+
+    def call_in_order(self, moment: int, number: int, event: Callable[[], object]) -> None:
+        """Call this at a moment that has not passed, as the event with this number."""
+        heappush(self._events, (moment, number, event, ()))
+
+    def pass_over(self, moment: int) -> None:
+        """Note a moment at which nothing happens, because what was planned for it has become needless."""
+        self._passed_over.append(moment)
 
     def run(self, until: Callable[[], bool], latest: int) -> None:
         """Let time pass up to the moment `latest`, until this condition holds, or until nothing is planned any more.
 
         The condition is checked at the beginning and after each call of `recheck`, not after each event.
         """
-        events, pop = self._events, heapq.heappop
+        events = self._events
         self._recheck = True
-        while events and events[0][0] <= latest and not (self._recheck and self._holds(until)):
-            self.now, _, event, values = pop(events)
+        while events and events[0][0] <= latest:
+            if self._recheck and self._holds(until):
+                return
+            self.now, _, event, values = heappop(events)
             event(*values)
+        self._end_of_run(until, latest)
 
     def _holds(self, until: Callable[[], bool]) -> bool:
         self._recheck = False
         return until()
+
+    def _end_of_run(self, until: Callable[[], bool], latest: int) -> None:
+        """Let time pass to the last deadline that was passed over: it would have been the last event of this run."""
+        passed = self._passed_over
+        passed.sort()
+        count = bisect_right(passed, latest)
+        if count and passed[count - 1] > self.now and not (self._recheck and self._holds(until)):
+            self.now = passed[count - 1]
+        del passed[:count]
 
     def recheck(self) -> None:
         """Let `run` check its condition, because something was finished."""
@@ -59,6 +95,51 @@ class EventLoop:
         self.now = max(self.now, moment)
 
 
+class Awaited(Protocol):
+    """What has to come before a deadline; `met`: it came, so that there is nothing to do when the time is up."""
+
+    met: bool
+
+    def time_is_up(self) -> None:
+        """Do what has to be done if it did not come."""
+        ...
+
+
+class Deadlines:
+    """Deadlines that are all set the same time ahead, so that they come in the order in which they are set.
+
+    Most are met, and an event for each would cost as much as what meets it. So only the first has one.
+    """
+
+    def __init__(self, event_loop: EventLoop, ahead: int) -> None:
+        """None is set; each is to be `ahead` microseconds after the moment at which it is set."""
+        self._event_loop = event_loop
+        self._ahead = ahead
+        self._set: deque[tuple[int, int, Awaited]] = deque()
+
+    def set(self, awaited: Awaited) -> None:
+        """Set a deadline for this: unless it is met by then, its `time_is_up` is called."""
+        event_loop = self._event_loop
+        moment, number = event_loop.now + self._ahead, event_loop.number()
+        if not self._set:
+            event_loop.call_in_order(moment, number, self._pass)
+        self._set.append((moment, number, awaited))
+
+    def _pass(self) -> None:
+        """The first deadline has come: plan the next one that is not met."""
+        waiting, pass_over = self._set, self._event_loop.pass_over
+        _, _, awaited = waiting.popleft()
+        while waiting:
+            moment, number, following = waiting[0]
+            if not following.met:
+                self._event_loop.call_in_order(moment, number, self._pass)
+                break
+            pass_over(moment)
+            waiting.popleft()
+        if not awaited.met:
+            awaited.time_is_up()
+
+
 class SkewedClock(CorrectedClock):
     """The clock of one machine: off by `skew` microseconds; a process may correct it by the store's time."""
 
@@ -66,7 +147,6 @@ class SkewedClock(CorrectedClock):
         """Shows true time plus `skew`, which may be changed at any moment: then the clock jumps."""
         super().__init__()
         self.skew = skew
-        self.rested = False
         self._event_loop = event_loop
 
     def machine(self) -> int:
@@ -87,6 +167,5 @@ class SkewedClock(CorrectedClock):
         return _FIRST_MONOTONIC + (self._event_loop.now - START)
 
     def blocking_seconds(self, until: MonotonicUs) -> float | None:  # noqa: ARG002 - no simulated process ever blocks
-        """Zero, and a note that the caller would have blocked; it would not, had a signal come before."""
-        self.rested = True
+        """Zero."""
         return 0

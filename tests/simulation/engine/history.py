@@ -213,7 +213,8 @@ class History:
     def begins(self, *names: str) -> None:
         """Count a step of the protocol that begins, under one name, or under that of each outcome it is to commit."""
         self.operations += 1
-        self.steps.update(names)
+        for name in names:
+            self.steps[name] += 1
 
     def send(self, began: int, key: str = "", unique: str = "") -> Sent:
         """Add one more message."""

@@ -111,7 +111,7 @@ class Nemesis:
     def end(self) -> None:
         """Let everything be well from now on: all machines up and in touch, hints handed over, and a repair run."""
         self._ended = True
-        self._cluster.network.calm = True
+        self._cluster.network.end_faults()
         for replica in self._cluster.replicas:
             replica.up, replica.paused_until = True, 0
         for replica in self._cluster.replicas:
