@@ -206,7 +206,9 @@ class Graves(Faulty):
     def perform(self, request: Request) -> object:
         for wanted in request.wanted if isinstance(request, Read) else ():
             if isinstance(wanted, Slice) and wanted.type == Type.MESSAGE:
-                self.passed += len(self.graves[bisect_left(self.graves, wanted.after) : bisect_left(self.graves, wanted.until)])
+                self.passed += len(
+                    self.graves[bisect_left(self.graves, wanted.after) : bisect_left(self.graves, wanted.until)]
+                )
         return super().perform(request)
 
 
@@ -256,10 +258,11 @@ def test_processes_do_not_stampede_when_an_idle_queue_gets_a_message(crew: Crew)
     for _ in range(8):
         crew.join()
     crew.pass_time(10 * SECOND, step=20 * MILLISECOND)
-    for _ in range(20):
+    for sent in range(1, 21):
         sender.send(1)
-        crew.pass_time(6 * SECOND, step=20 * MILLISECOND)
-    assert sum(len(worker.got) for worker in crew.workers) == 20
+        crew.pass_time(SECOND, step=20 * MILLISECOND)
+        assert sum(len(worker.got) for worker in crew.workers) == sent
+        crew.pass_time(5 * SECOND, step=100 * MILLISECOND)
     assert sum(worker.core.claimer.stats.refused_commits for worker in crew.workers) <= 10
 
 
