@@ -22,9 +22,9 @@ from astyqueue.protocol.steps import Client, Steps
 from astyqueue.queue.consuming.at_most_once import AtMostOnceBuffer
 from astyqueue.queue.consuming.firing import ScheduleFiring
 from astyqueue.queue.consuming.follow_up_sending import FollowUpSending
-from astyqueue.queue.consuming.held_leases import HeldLeases
 from astyqueue.queue.consuming.leader_follower import Leadership, Participants
-from astyqueue.queue.consuming.leader_rest import LeaderRest
+from astyqueue.queue.consuming.leader_wait import LeaderRest
+from astyqueue.queue.consuming.lease_table import HeldLeases
 from astyqueue.queue.consuming.outcome_recorder import OutcomeRecorder
 from astyqueue.queue.consuming.process_permit import ClaimPermission, ProcessPermit
 from astyqueue.queue.consuming.row_worker import RowWorker, returned

@@ -27,7 +27,7 @@ from astyqueue.protocol.coordination.permits import (
     report_standby,
 )
 from astyqueue.protocol.steps import Client, Steps
-from astyqueue.queue.consuming.held_leases import HeldLeases
+from astyqueue.queue.consuming.lease_table import HeldLeases
 from astyqueue.queue.row_sharing.row_scheduler import RowScheduler
 from astyqueue.queue.row_sharing.row_state import RowState
 from astyqueue.queue.settings_sync import SettingsSync

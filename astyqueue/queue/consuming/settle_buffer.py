@@ -11,7 +11,7 @@ from astyqueue.ids import Id
 from astyqueue.model.event import Event
 from astyqueue.protocol.settling.outcomes import ACK, Ack, Extend, Outcome, Release
 from astyqueue.protocol.settling.settle import SettleResult
-from astyqueue.queue.consuming.held_leases import HeldLeases
+from astyqueue.queue.consuming.lease_table import HeldLeases
 from astyqueue.queue.consuming.outcome_recorder import (
     WORDS,
     OutcomeRecorder,

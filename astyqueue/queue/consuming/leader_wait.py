@@ -7,7 +7,7 @@ from typing import Final
 
 from astyqueue.clock import Clock
 from astyqueue.protocol.steps import Steps
-from astyqueue.queue.consuming.held_leases import HeldLeases
+from astyqueue.queue.consuming.lease_table import HeldLeases
 from astyqueue.queue.consuming.process_permit import ProcessPermit
 from astyqueue.queue.consuming.settle_buffer import SettleBuffer
 from astyqueue.queue.history_writer import HistoryWriter
