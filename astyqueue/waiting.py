@@ -2,18 +2,22 @@
 
 A signal before the wait is not lost: the next wait returns at once. A clock moved by hand wakes all waits on it, so
 that every waiter checks its condition again.
+
+asyncio is imported by the first task that waits: it brings 36 modules, which a program for threads does without.
 """
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import threading
 from collections.abc import Callable, Coroutine
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from astyqueue.clock import Clock
 from astyqueue.units import MonotonicUs
+
+if TYPE_CHECKING:
+    import asyncio
 
 T = TypeVar("T")
 
@@ -96,6 +100,8 @@ class Wakeup:
 
     async def awaited(self, until: MonotonicUs | None = None) -> None:
         """As `wait`, for a task: the event loop keeps running."""
+        import asyncio  # noqa: PLC0415 - a program for threads does without it
+
         waiting = (asyncio.get_running_loop(), asyncio.Event())
         with self._changed:
             self._tasks.add(waiting)
@@ -120,6 +126,8 @@ class Wakeup:
 
 async def _wait_for(event: asyncio.Event, seconds: float | None) -> None:
     """Wait for an event, for at most `seconds`."""
+    import asyncio  # noqa: PLC0415 - as in `Wakeup.awaited`
+
     try:
         async with asyncio.timeout(seconds):
             await event.wait()
@@ -129,6 +137,8 @@ async def _wait_for(event: asyncio.Event, seconds: float | None) -> None:
 
 async def in_thread(call: Callable[[], T]) -> T:
     """The result of a call that blocks, made in a thread: the event loop keeps running."""
+    import asyncio  # noqa: PLC0415 - as in `Wakeup.awaited`
+
     return await asyncio.to_thread(call)
 
 
@@ -141,6 +151,8 @@ class Finishing:
 
     async def wait_for(self, work: Coroutine[object, object, T]) -> T:
         """Wait for this work to end, through cancellations, and return its result."""
+        import asyncio  # noqa: PLC0415 - as in `Wakeup.awaited`
+
         task = asyncio.ensure_future(work)
         while not task.done():
             try:

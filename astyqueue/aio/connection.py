@@ -22,7 +22,7 @@ from astyqueue.spool import ConnectionSpools, GivenSpool, SpoolOptions
 from astyqueue.store import Store
 from astyqueue.stores import open_store
 from astyqueue.stores.async_adapter import as_async
-from astyqueue.stores.reopened import reopened
+from astyqueue.stores.lazy_store import reopened
 from astyqueue.triggers import Triggers
 
 

@@ -1,10 +1,14 @@
-"""Options and checks that the commands share: `--url`, `--json`, `-v`, `--yes`, moments, and queues that must exist."""
+"""What the commands share: `--url`, `--json`, `-v`, `--yes`, moments, queues that must exist, and Ctrl-C."""
 
 from __future__ import annotations
 
 import functools
+import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from types import FrameType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
@@ -18,7 +22,6 @@ from astyqueue.stores.url import URL_VARIABLE
 if TYPE_CHECKING:
     from astyqueue.queue.connection import Connection
     from astyqueue.queue.queue import MessageQueue
-from datetime import datetime
 
 F = TypeVar("F", bound=Callable[..., object])
 #: Key in click's `meta` of the file that options were read from.
@@ -134,3 +137,21 @@ def moment(text: str) -> datetime:
     from astyqueue.durations import parsed_past
 
     return instant(parsed_past(text, SystemClock().now()))
+
+
+@contextmanager
+def interruption() -> Iterator[Callable[[], bool]]:
+    """A function that returns whether Ctrl-C was pressed inside the block, where it raises no KeyboardInterrupt.
+
+    It is for commands that stop between two commits.
+    """
+    pressed: list[int] = []
+
+    def press(number: int, _: FrameType | None) -> None:
+        pressed.append(number)
+
+    before = signal.signal(signal.SIGINT, press)
+    try:
+        yield lambda: bool(pressed)
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -1,18 +1,19 @@
 """A journal on the local disk: records in pages, read again by time, by sequence or by named cursors.
 
-- `journal`, `reading`: the classes for users. `reader` reads; `persistence` runs a stream through a journal.
+- `journal`, `read_only_journal`: the classes for users. `reader` reads. `persisted_stream` runs a stream through a
+  journal.
 - `writer`, `page_writer`: appending, group commits, durability, and waking those that wait.
 - `format`, `pages`, `cursor`: what is stored, and which pages may go. `recovery` finds the end after a crash, and
   examines all of it.
-- `disk`: what is asked of a file system. `records`, `settings`: values in and out. `picture`: a page as SVG.
+- `disk`: what is asked of a file system. `records`, `settings`: values in and out. `page_drawing`: a page as SVG.
 
 It knows nothing of messages and queues. [The journal](../../docs/explanation/journal.md) has the format.
 """
 
 from astyqueue.journal.cursor import Cursor
 from astyqueue.journal.journal import Journal
+from astyqueue.journal.read_only_journal import ReadOnlyJournal, Stat
 from astyqueue.journal.reader import Reader
-from astyqueue.journal.reading import ReadOnlyJournal, Stat
 from astyqueue.journal.records import BYTES, JSON, UTF8, Codec, Damage, Position, Record, TextCodec
 from astyqueue.journal.settings import Durability, WhenFull
 

@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, AsyncIterable, Generator, Iterable
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self, TypedDict, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Final, Self, TypedDict, TypeVar, Unpack, overload
 
 from astyqueue.clock import Clock, SystemClock
 from astyqueue.durations import Duration
@@ -17,12 +17,14 @@ from astyqueue.errors import BadInput, JournalFull, JournalInUse
 from astyqueue.journal.cursor import stored_cursors
 from astyqueue.journal.disk import Disk, DiskFile, LocalDisk
 from astyqueue.journal.pages import Pages
-from astyqueue.journal.persistence import PersistedStream
-from astyqueue.journal.reading import Readable, Stat, WrittenHere
+from astyqueue.journal.read_only_journal import Readable, Stat, WrittenHere
 from astyqueue.journal.records import JSON, Codec, Position
 from astyqueue.journal.recovery import find_end, stored_page_size
 from astyqueue.journal.settings import Settings, Size, checked_name, checked_settings, with_page_size
 from astyqueue.journal.writer import Listeners, Writer
+
+if TYPE_CHECKING:
+    from astyqueue.journal.persisted_stream import PersistedStream
 
 T = TypeVar("T")
 
@@ -153,6 +155,8 @@ class Journal(Readable[T]):
         return self._stream(cursor).run_async(items)
 
     def _stream(self, name: str) -> PersistedStream[T]:
+        from astyqueue.journal.persisted_stream import PersistedStream  # noqa: PLC0415 - it loads asyncio
+
         cursor = self.cursor(name)
 
         def append(values: Iterable[T], stop: threading.Event) -> Position:

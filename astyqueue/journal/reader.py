@@ -5,13 +5,13 @@ A reader owns its position; nothing is marked as read. It is an iterator for thr
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import logging
 import threading
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
+from functools import partial
 from types import TracebackType
 from typing import Final, Generic, Protocol, Self, TypeVar
 
@@ -23,6 +23,7 @@ from astyqueue.journal.records import Codec, Damage, Position, Record
 from astyqueue.journal.writer import Listeners
 from astyqueue.printable import facts_line
 from astyqueue.units import NEVER, SECOND, MonotonicUs
+from astyqueue.waiting import in_thread
 
 T = TypeVar("T")
 
@@ -325,7 +326,7 @@ class Reader(Generic[T]):
     async def __aiter__(self) -> AsyncIterator[Record[T]]:
         """The records for a task: the disk is read in a thread, waits leave the event loop free."""
         with contextlib.closing(self):
-            while (records := await asyncio.to_thread(self.take, _TAKEN)) or await self._awaited():
+            while (records := await in_thread(partial(self.take, _TAKEN))) or await self._awaited():
                 for record in records:
                     yield record
 
@@ -338,7 +339,7 @@ class Reader(Generic[T]):
             return False
         with self._source.listeners.listening() as wakeup:
             is_late = self._is_late()
-            if await asyncio.to_thread(self._fill):
+            if await in_thread(self._fill):
                 return True
             if is_late or self._is_over or self._source.is_closed:
                 return False

@@ -26,7 +26,7 @@ from astyqueue.queue.runtime import QueueRuntime
 from astyqueue.spool import ConnectionSpools, Spool, SpoolFolder, SpoolOptions
 from astyqueue.store import Spread, Store
 from astyqueue.stores import DriverSession, open_store
-from astyqueue.stores.reopened import ReopenedStore, reopened
+from astyqueue.stores.lazy_store import ReopenedStore, reopened
 from astyqueue.triggers import Triggers
 
 Q = TypeVar("Q")

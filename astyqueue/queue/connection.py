@@ -18,7 +18,7 @@ from astyqueue.queue.row_sharing.activity import ActivityWatch
 from astyqueue.spool import ConnectionSpools, GivenSpool, SpoolOptions
 from astyqueue.store import Store
 from astyqueue.stores import open_store
-from astyqueue.stores.reopened import reopened
+from astyqueue.stores.lazy_store import reopened
 from astyqueue.triggers import Triggers
 
 

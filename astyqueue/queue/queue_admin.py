@@ -9,7 +9,7 @@ from typing import Any, TypeVar, Unpack
 
 from astyqueue.durations import Duration
 from astyqueue.journal import Record
-from astyqueue.journal.reading import Readable, Since
+from astyqueue.journal.read_only_journal import Readable, Since
 from astyqueue.model.envelope import MessageId, Receipt
 from astyqueue.model.event import Event
 from astyqueue.model.explanation import Explanation

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import functools
 import inspect
@@ -132,6 +131,8 @@ class BaseTask(Generic[P, R_co]):
             if result is None:
                 return
             if inspect.iscoroutine(result):  # of a plain function, so it is not known before the call
+                import asyncio  # noqa: PLC0415 - other tasks do without it
+
                 result = asyncio.run(result)
             refuse_unfinished(result)
         self._drop(result, delivery)

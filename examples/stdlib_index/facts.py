@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import sysconfig
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -59,7 +60,8 @@ def _length(node: Definition) -> int:
     return (node.end_lineno or node.lineno) - node.lineno + 1
 
 
-LIBRARY: Final = Path(sysconfig.get_path("stdlib"))
+#: The folder of Python files that the demo indexes. Default: the library of this Python.
+LIBRARY: Final = Path(os.environ.get("STDLIB_INDEX_LIBRARY") or sysconfig.get_path("stdlib"))
 #: Folders of installed packages, which are not part of the library.
 _INSTALLED: Final = frozenset({"site-packages", "dist-packages"})
 

@@ -87,6 +87,8 @@ SAYS: Final = {
 }
 #: Examples that choose the store themselves, or use none.
 _OWN_STORE: Final = {"hermetic", "journal_tail", "spool", "spool_tasks"}
+#: On another store `make test` runs a queue alone, an app, and all kinds of handlers; `make test-full` runs the others.
+_ELSEWHERE: Final = {"first_queue", "kinds", "tasks_app"}
 _URL: Final = re.compile(r'"(?:sqlite|memory)://[^"]*"')
 
 
@@ -103,7 +105,13 @@ def test_an_example_says_what_it_is_to_say_and_so_when_it_is_run_again(name: str
         assert not re.search("Traceback|Warning", ran.stderr)
 
 
-@pytest.mark.parametrize("name", sorted(SAYS.keys() - _OWN_STORE))
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[] if name in _ELSEWHERE else pytest.mark.full)
+        for name in sorted(SAYS.keys() - _OWN_STORE)
+    ],
+)
 def test_an_example_says_the_same_on_another_store_by_a_change_of_url(name: str, place: Place, tmp_path: Path) -> None:
     program = tmp_path / f"{name}.py"
     text, urls = _URL.subn(f'"{place.url}"', (EXAMPLES / program.name).read_text())

@@ -29,6 +29,11 @@ printf '%s\\n%s\\n' "$ROOT" "$PACKAGES" > "$purelib/lent.pth"
 printf '#!/bin/sh\\nexec "%s/.venv/bin/python" -m astyqueue "$@"\\n' "$PWD" > .venv/bin/astyqueue
 chmod +x .venv/bin/astyqueue
 """
+#: The reader's Python.
+_PYTHON3: Final = """#!/bin/sh
+[ "$*" = "-m venv .venv" ] && set -- "$@" --without-pip
+exec "REAL" "$@"
+"""
 
 BLOCKS: Final = _BLOCK.findall(README)
 TYPED: Final = [text for language, text in BLOCKS if language == "sh"]
@@ -68,11 +73,14 @@ def _url_in(folder: Path, text: str) -> str:
 
 @pytest.fixture(scope="module")
 def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """What each block printed to a reader who has nothing but a Python called python3."""
+    """What each block printed to a reader who has nothing but a Python called python3.
+
+    That Python makes environments without pip, which takes most of the time of making one: nothing is installed.
+    """
     folder = tmp_path_factory.mktemp("readme")
     python3 = folder / "bin/python3"
     python3.parent.mkdir()
-    python3.write_text(f'#!/bin/sh\nexec "{Path(sys.base_prefix) / "bin/python3"}" "$@"\n')
+    python3.write_text(_PYTHON3.replace("REAL", str(Path(sys.base_prefix) / "bin/python3")))
     python3.chmod(0o755)
     lent = [text.replace("pip install .\n", _LENT) for text in TYPED]
     printed = typed(lent, folder, f"{python3.parent}:/usr/bin:/bin")

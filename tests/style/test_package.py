@@ -23,6 +23,16 @@ def test_importing_the_package_loads_no_store_and_no_terminal_library() -> None:
     assert loaded.isdisjoint({"cassandra", "click", "rich", "sqlite3", "_sqlite3"})
 
 
+def test_a_program_for_threads_loads_no_event_loop() -> None:
+    """asyncio brings 36 modules, which a worker and a command would load at each start."""
+    program = (
+        "import sys; from astyqueue import App, connect; import astyqueue.cli.commands.worker; app = App('memory://');"
+        "app.task(print); app.worker().start().drain(); print('asyncio' in sys.modules)"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=30)
+    assert ran.stdout.split() == ["False"]
+
+
 def test_every_public_name_is_there() -> None:
     assert [name for name in astyqueue.__all__ if not hasattr(astyqueue, name)] == []
 

@@ -128,7 +128,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--all-stores", action="store_true", help="Run each test that needs a store on every store.")
     parser.addoption("--kills", type=int, help="How many workers to kill, instead of as many as take a minute or so.")
     parser.addoption(
-        "--upgraded", type=int, help="How many messages each sender of a rolling upgrade sends, instead of 1000."
+        "--upgraded", type=int, help="How many messages each sender of a rolling upgrade sends, instead of 300 or 1000."
     )
 
 

@@ -21,8 +21,8 @@ from astyqueue import errors
 from astyqueue.cli.errors import ExitCode, Failure
 from astyqueue.spark.errors import HistoryGone
 from astyqueue.spark.pipeline.folder_lock import FolderInUse
+from astyqueue.spark.pipeline.manifest import BadManifest
 from astyqueue.spark.pipeline.parquet_store import FilesLost
-from astyqueue.spark.pipeline.progress import BadManifest
 from astyqueue.spark.pipeline.schemas import SchemaDiffers
 from astyqueue.spark.session import NoJava as NoJavaForSpark
 from astyqueue.testing.cassandra import errors as cassandra

@@ -23,8 +23,10 @@ from tests.upgrade import upgrade_process
 ROOT: Final = Path(__file__).parents[2]
 CLOCK: Final = SystemClock()
 PATIENCE: Final = 240 * SECOND
-#: Messages that each of the two versions sends by default; see `--upgraded`.
-MESSAGES: Final = 1_000
+#: Messages that each sender sends unless `--upgraded` says otherwise: enough for both versions to send and work at the
+#: same time; and with `--all-stores`.
+MESSAGES: Final = 300
+ALL_MESSAGES: Final = 1_000
 #: Two of each version, before the first worker ends and after.
 SENDERS: Final = 4
 
@@ -95,7 +97,8 @@ def processes(place: Place, previous: Path, tmp_path: Path) -> Iterator[UpgradeP
 
 @pytest.fixture
 def messages(pytestconfig: pytest.Config) -> int:
-    return int(pytestconfig.getoption("--upgraded") or MESSAGES)
+    default = ALL_MESSAGES if pytestconfig.getoption("--all-stores") else MESSAGES
+    return int(pytestconfig.getoption("--upgraded") or default)
 
 
 def expected(count: int) -> Counter[str]:

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from astyqueue.cli.config import Deliberate
-from astyqueue.cli.context import HowMany, Session, must_be_meant, on_store, past, yes_option
+from astyqueue.cli.context import HowMany, Session, interruption, must_be_meant, on_store, past, yes_option
 from astyqueue.cli.errors import ExitCode
 from astyqueue.cli.output import body_of, progress_bar
-from astyqueue.cli.signals import interruption
 from astyqueue.text import counted
 
 if TYPE_CHECKING:

@@ -13,6 +13,7 @@ from astyqueue.cli.commands.admin import show
 from astyqueue.cli.context import (
     HowMany,
     Session,
+    interruption,
     json_option,
     must_be_meant,
     on_store,
@@ -22,7 +23,6 @@ from astyqueue.cli.context import (
 )
 from astyqueue.cli.errors import ExitCode
 from astyqueue.cli.output import Output, json_line
-from astyqueue.cli.signals import interruption
 from astyqueue.errors import BadInput, NotFound
 from astyqueue.findings import Severity, worst
 from astyqueue.printable import printable, quoted

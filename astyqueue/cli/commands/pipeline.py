@@ -292,14 +292,14 @@ def _objectives(options: Mapping[str, object]) -> Objectives:
 def _report(output: Output, out: Path, to: Path, *, since: date | None = None, until: date | None = None) -> None:
     """Write the report, and print its most important figures."""
     try:
-        from astyqueue.spark.pipeline import progress
+        from astyqueue.spark.pipeline import manifest
         from astyqueue.spark.pipeline.report.data import Days, in_short
         from astyqueue.spark.pipeline.report.page import write
     except ImportError as error:
         message = f"the report needs {error.name}, which is not installed: pip install 'astyqueue[spark]'"
         raise Failure(message, ExitCode.BAD_INPUT) from error
 
-    if not progress.load(out).queues:
+    if not manifest.load(out).queues:
         message = f"no tables in {out}: create them with astyqueue pipeline run --out {out}"
         raise NotFound(message)
     with paths_told_plainly():

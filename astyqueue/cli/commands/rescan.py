@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from astyqueue.cli.context import Session, on_store, past
+from astyqueue.cli.context import Session, interruption, on_store, past
 from astyqueue.cli.errors import ExitCode
-from astyqueue.cli.signals import interruption
 
 if TYPE_CHECKING:
     from astyqueue.model.views import RescanReport

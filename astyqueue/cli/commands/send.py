@@ -13,9 +13,8 @@ from typing import IO, TYPE_CHECKING, Final
 
 import click
 
-from astyqueue.cli.context import Session, on_store
+from astyqueue.cli.context import Session, interruption, on_store
 from astyqueue.cli.errors import ExitCode, Failure, code_of
-from astyqueue.cli.signals import interruption
 from astyqueue.errors import AstyqueueError, BadInput
 from astyqueue.printable import printable_message
 from astyqueue.text import counted

@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from astyqueue.cli.config import Deliberate
-from astyqueue.cli.context import Session, json_option, named, url_option, verbose_option
+from astyqueue.cli.context import Session, interruption, json_option, named, url_option, verbose_option
 from astyqueue.cli.errors import ExitCode, Failure, code_of, is_verbose, trace_if_verbose
 from astyqueue.cli.output import Output, progress_bar
-from astyqueue.cli.signals import interruption
 from astyqueue.text import counted
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ The leader of the `claimer` asks the row scheduler for a row, and its `row_worke
 3. `waiters`: gives the deliveries to the waiters, first come, first served, and wakes them.
 
 A thread that settles puts the outcome into the `settle_buffer`; the leader commits the outcomes of one row together,
-and renews the leases in `held_leases` when their time comes. Only the leader touches leases and snapshots, so these
+and renews the leases in `lease_table` when their time comes. Only the leader touches leases and snapshots, so these
 need no locks. docs/explanation/sharing-rows.md says how processes share the rows, docs/explanation/life-cycle.md what
 outcomes do.
 """

@@ -22,9 +22,9 @@ from astyqueue.protocol.steps import Client, Steps
 from astyqueue.queue.consuming.at_most_once import AtMostOnceBuffer
 from astyqueue.queue.consuming.firing import ScheduleFiring
 from astyqueue.queue.consuming.follow_up_sending import FollowUpSending
-from astyqueue.queue.consuming.held_leases import HeldLeases
 from astyqueue.queue.consuming.leader_follower import Leadership, Participants
-from astyqueue.queue.consuming.leader_rest import LeaderRest
+from astyqueue.queue.consuming.leader_wait import LeaderWait
+from astyqueue.queue.consuming.lease_table import LeaseTable
 from astyqueue.queue.consuming.outcome_recorder import OutcomeRecorder
 from astyqueue.queue.consuming.process_permit import ClaimPermission, ProcessPermit
 from astyqueue.queue.consuming.row_worker import RowWorker, returned
@@ -75,7 +75,7 @@ class Claimer:
         self._settings_sync = settings_sync
         self.notifier = notifier = HookNotifier(hooks)
         self.recorder = recorder = OutcomeRecorder(self.stats, notifier, self.history, process.observers)
-        self.leases = HeldLeases()
+        self.leases = LeaseTable()
         self._outcomes = SettleBuffer(self.leases, recorder)
         self._lead = Leadership(clock, self._round, notifier)
         self._waiters = Waiters(clock)
@@ -97,7 +97,7 @@ class Claimer:
             follow_ups=FollowUpSending(process, recorder, self.announce),
             permit=permit,
         )
-        self._resting = LeaderRest(clock, scheduler, settings_sync, self._outcomes, self.leases, self.history, permit)
+        self._resting = LeaderWait(clock, scheduler, settings_sync, self._outcomes, self.leases, self.history, permit)
         self._claimed_last = False
         self._flushing, self._renewing, self._leaving = (Participants(self._lead, clock) for _ in range(3))
 

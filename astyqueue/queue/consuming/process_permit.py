@@ -27,7 +27,7 @@ from astyqueue.protocol.coordination.permits import (
     report_standby,
 )
 from astyqueue.protocol.steps import Client, Steps
-from astyqueue.queue.consuming.held_leases import HeldLeases
+from astyqueue.queue.consuming.lease_table import LeaseTable
 from astyqueue.queue.row_sharing.row_scheduler import RowScheduler
 from astyqueue.queue.row_sharing.row_state import RowState
 from astyqueue.queue.settings_sync import SettingsSync
@@ -272,7 +272,7 @@ class ClaimPermission:
     before it claims. So a limited queue costs no commits while it is idle.
     """
 
-    def __init__(self, permit: ProcessPermit, process: Client, scheduler: RowScheduler, leases: HeldLeases) -> None:
+    def __init__(self, permit: ProcessPermit, process: Client, scheduler: RowScheduler, leases: LeaseTable) -> None:
         """`permit` is that of the `process`, whose rows and leases the others are."""
         self._permit = permit
         self._process = process

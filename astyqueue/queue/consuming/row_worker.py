@@ -24,7 +24,7 @@ from astyqueue.protocol.steps import Client, Steps
 from astyqueue.queue.consuming.at_most_once import AtMostOnceBuffer
 from astyqueue.queue.consuming.firing import ScheduleFiring
 from astyqueue.queue.consuming.follow_up_sending import FollowUpSending, log_refused
-from astyqueue.queue.consuming.held_leases import HeldLeases
+from astyqueue.queue.consuming.lease_table import LeaseTable
 from astyqueue.queue.consuming.outcome_recorder import OutcomeRecorder
 from astyqueue.queue.consuming.process_permit import ProcessPermit
 from astyqueue.queue.consuming.settle_buffer import SettleBuffer
@@ -57,7 +57,7 @@ class RowWorker:
     scheduler: RowScheduler
     settings_sync: SettingsSync
     outcomes: SettleBuffer
-    leases: HeldLeases
+    leases: LeaseTable
     waiters: Waiters
     at_most_once: AtMostOnceBuffer
     firings: ScheduleFiring

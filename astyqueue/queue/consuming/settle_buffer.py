@@ -11,7 +11,7 @@ from astyqueue.ids import Id
 from astyqueue.model.event import Event
 from astyqueue.protocol.settling.outcomes import ACK, Ack, Extend, Outcome, Release
 from astyqueue.protocol.settling.settle import SettleResult
-from astyqueue.queue.consuming.held_leases import HeldLeases
+from astyqueue.queue.consuming.lease_table import LeaseTable
 from astyqueue.queue.consuming.outcome_recorder import (
     WORDS,
     OutcomeRecorder,
@@ -30,7 +30,7 @@ _PATIENCE: Final = 5_000
 class SettleBuffer:
     """The outcomes of leased messages that wait for a commit, and the leases that wait to be extended."""
 
-    def __init__(self, leases: HeldLeases, recorder: OutcomeRecorder) -> None:
+    def __init__(self, leases: LeaseTable, recorder: OutcomeRecorder) -> None:
         """While `hurried`, outcomes are committed without waiting for a claim.
 
         `_renewals`: how to extend the leases that are to be renewed, which is urgent while `_renew_now`. Only the

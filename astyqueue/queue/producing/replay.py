@@ -18,7 +18,7 @@ from astyqueue import ids
 from astyqueue.clock import instant
 from astyqueue.errors import BadInput, Vetoed
 from astyqueue.journal import JSON, ReadOnlyJournal, Record
-from astyqueue.journal.reading import Readable, Since
+from astyqueue.journal.read_only_journal import Readable, Since
 from astyqueue.model.envelope import MessageId
 from astyqueue.model.message import Message, MessageEncoder
 from astyqueue.protocol.sending.idempotent import numbered_id

@@ -17,11 +17,11 @@ from astyqueue.clock import Clock, SystemClock, instant
 from astyqueue.spark.connections import looking
 from astyqueue.spark.errors import check_kept
 from astyqueue.spark.options import Place, everywhere
-from astyqueue.spark.pipeline import progress as manifests
+from astyqueue.spark.pipeline import manifest as manifests
 from astyqueue.spark.pipeline.enrich import marked
+from astyqueue.spark.pipeline.manifest import Manifest, ReadSoFar
 from astyqueue.spark.pipeline.messages import joined, messages, waited_once
 from astyqueue.spark.pipeline.parquet_store import Day, Lake, Writer, days_of, only
-from astyqueue.spark.pipeline.progress import Manifest, ReadSoFar
 from astyqueue.spark.pipeline.schemas import APART, ATTEMPTS, EVENTS, FACTS, FAILURES, MESSAGES, SCHEDULES, Table
 from astyqueue.spark.pipeline.slo import Objectives
 from astyqueue.spark.pipeline.transforms import approximate, attempts, exact, facts, failures, schedules

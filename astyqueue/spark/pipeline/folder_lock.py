@@ -17,7 +17,7 @@ from typing import IO, Final
 from astyqueue.clock import Clock, SystemClock
 from astyqueue.errors import AstyqueueError
 from astyqueue.files import for_owner
-from astyqueue.spark.pipeline.progress import FOLDER_MODE
+from astyqueue.spark.pipeline.manifest import FOLDER_MODE
 from astyqueue.units import SECOND
 from astyqueue.waiting import Wakeup
 

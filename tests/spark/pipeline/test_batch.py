@@ -13,9 +13,9 @@ from pyspark.sql import SparkSession
 
 from astyqueue.model.event import Event, Kind
 from astyqueue.spark.errors import HistoryGone
-from astyqueue.spark.pipeline import progress
+from astyqueue.spark.pipeline import manifest
 from astyqueue.spark.pipeline.batch import Built, Span, summary
-from astyqueue.spark.pipeline.progress import BadManifest
+from astyqueue.spark.pipeline.manifest import BadManifest
 from astyqueue.spark.pipeline.schemas import ATTEMPTS, EVENTS, FACTS, MESSAGES, SCHEDULES, SchemaDiffers
 from astyqueue.spark.session import configured
 from astyqueue.units import SECOND
@@ -288,7 +288,7 @@ def test_what_the_queue_has_forgotten_stays_in_the_tables(store: Store) -> None:
 def test_a_manifest_that_cannot_be_read_says_so(tmp_path: Path) -> None:
     (tmp_path / "_manifest.json").write_text("{")
     with pytest.raises(BadManifest, match=r"_manifest.json cannot be read: .* remove it"):
-        progress.load(tmp_path)
+        manifest.load(tmp_path)
 
 
 def test_nothing_to_read_is_no_error(store: Store) -> None:

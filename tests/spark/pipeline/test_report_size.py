@@ -14,8 +14,8 @@ import pytest
 from pyarrow import parquet
 
 from astyqueue.clock import microseconds
-from astyqueue.spark.pipeline import progress
-from astyqueue.spark.pipeline.progress import Manifest, ReadSoFar
+from astyqueue.spark.pipeline import manifest
+from astyqueue.spark.pipeline.manifest import Manifest, ReadSoFar
 from astyqueue.spark.pipeline.report import data, reader
 from astyqueue.spark.pipeline.report.data import load
 from astyqueue.spark.pipeline.report.html import count
@@ -57,7 +57,7 @@ def store(folder: Path, table: Table, **told: object) -> None:
     day = folder / table.name / "queue=emails" / "day=2026-03-14"
     day.mkdir(parents=True, exist_ok=True)
     parquet.write_table(pa.table(arrays), day / "part.parquet")
-    progress.store(folder, Manifest(queues={"emails": ReadSoFar(until_us=0)}))
+    manifest.store(folder, Manifest(queues={"emails": ReadSoFar(until_us=0)}))
 
 
 def repeated(names: list[str], rows: int) -> pa.Array:
@@ -187,6 +187,6 @@ def test_moments_of_far_ages_are_read_as_they_were_written(tmp_path: Path) -> No
         day / "part.parquet",
         use_deprecated_int96_timestamps=True,
     )
-    progress.store(tmp_path, Manifest(queues={"emails": ReadSoFar(until_us=0)}))
+    manifest.store(tmp_path, Manifest(queues={"emails": ReadSoFar(until_us=0)}))
     [figures] = load(tmp_path)
     assert figures.period == (microseconds(far[0]), microseconds(far[1]))

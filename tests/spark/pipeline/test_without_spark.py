@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from astyqueue.spark.pipeline import progress
-from astyqueue.spark.pipeline.progress import Manifest, ReadSoFar
+from astyqueue.spark.pipeline import manifest
+from astyqueue.spark.pipeline.manifest import Manifest, ReadSoFar
 from astyqueue.spark.pipeline.report.data import Days
 from astyqueue.spark.pipeline.report.page import write
 
@@ -38,7 +38,7 @@ NOON = datetime(2026, 3, 14, 12, tzinfo=UTC)
 def lake(tmp_path: Path) -> Path:
     """Tables that tell of one message."""
     folder = tmp_path / "lake"
-    progress.store(folder, Manifest(queues={"emails": ReadSoFar(until_us=0)}))
+    manifest.store(folder, Manifest(queues={"emails": ReadSoFar(until_us=0)}))
     day = folder / "messages" / "queue=emails" / "day=2026-03-14"
     day.mkdir(parents=True)
     parquet.write_table(pa.Table.from_pylist([MESSAGE | {"sent": NOON, "settled": NOON}]), day / "part.parquet")
@@ -55,7 +55,7 @@ def lake(tmp_path: Path) -> Path:
 )
 def test_a_report_says_which_percentiles_are_approximate(lake: Path, days: Days | None, said: str) -> None:
     read = ReadSoFar(until_us=0, approximate=(date(2026, 3, 13), date(2026, 3, 14)))
-    progress.store(lake, Manifest(queues={"emails": read}))
+    manifest.store(lake, Manifest(queues={"emails": read}))
     write(lake, lake / "report.html", days)
     footer = (lake / "report.html").read_text().partition("<footer>")[2]
     assert said in footer

@@ -13,10 +13,10 @@ from threading import Event, Thread
 
 import pytest
 
-from astyqueue.spark.pipeline import progress
+from astyqueue.spark.pipeline import manifest
 from astyqueue.spark.pipeline.folder_lock import FolderInUse, locked
+from astyqueue.spark.pipeline.manifest import Manifest
 from astyqueue.spark.pipeline.parquet_store import FilesLost, publish
-from astyqueue.spark.pipeline.progress import Manifest
 from astyqueue.units import SECOND
 
 ROOT = Path(__file__).parents[3]
@@ -159,7 +159,7 @@ def test_a_folder_that_is_made_is_its_owners_alone_and_so_is_all_in_it(tmp_path:
     lake = tmp_path / "lake"
     with locked(lake, "batch"):
         publish(staged(tmp_path / "staged", DAY), lake / "events", {DAY}, lasting=True)
-        progress.store(lake, Manifest())
+        manifest.store(lake, Manifest())
     found = {path.name: stat.S_IMODE(path.stat().st_mode) for path in lake.rglob("*") if path.is_file()}
     assert (stat.S_IMODE(lake.stat().st_mode), found) == (
         0o700,

@@ -119,9 +119,10 @@ def test_three_processes_share_two_permits_in_any_order() -> None:
     assert found.complete
 
 
+@pytest.mark.parametrize("turns", [1, pytest.param(2, marks=pytest.mark.full)])
 @pytest.mark.parametrize(("crashes", "unknowns"), [(1, 0), (0, 1)])
-def test_also_when_one_dies_or_does_not_learn_what_became_of_a_commit(crashes: int, unknowns: int) -> None:
-    found = explored(2, 1, 2, "3100ms", leaves=True, crashes=crashes, unknowns=unknowns).require_none()
+def test_also_when_one_dies_or_does_not_learn_what_became_of_a_commit(turns: int, crashes: int, unknowns: int) -> None:
+    found = explored(2, 1, turns, "3100ms", leaves=True, crashes=crashes, unknowns=unknowns).require_none()
     assert found.complete
 
 

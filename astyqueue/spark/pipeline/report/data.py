@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow.dataset as arrow
 
 from astyqueue.clock import instant
-from astyqueue.spark.pipeline import progress
+from astyqueue.spark.pipeline import manifest
 from astyqueue.spark.pipeline.report.html import MOST, length, share
 from astyqueue.spark.pipeline.report.reader import Columns, Summary, batches, read
 from astyqueue.spark.pipeline.schemas import ATTEMPTS, FACTS, FAILURES, MESSAGES, SCHEDULES, Table, shortened
@@ -102,11 +102,11 @@ class Figures:
 def load(folder: Path, days: Days | None = None) -> list[Figures]:
     """The figures of every queue in a folder of tables, by name."""
     selected = days or Days()
-    known = progress.load(folder)
+    known = manifest.load(folder)
     return [_figures(folder, selected, queue=queue, so_far=known.queues[queue]) for queue in sorted(known.queues)]
 
 
-def _figures(folder: Path, days: Days, *, queue: str, so_far: progress.ReadSoFar) -> Figures:
+def _figures(folder: Path, days: Days, *, queue: str, so_far: manifest.ReadSoFar) -> Figures:
     wanted = days.wanted() & (arrow.field("queue") == queue)
 
     def rows(of: Table, *columns: str) -> Iterator[Record]:

@@ -8,7 +8,7 @@ from astyqueue import ids
 from astyqueue.errors import Closed, StoreGone, StoreUnavailable
 from astyqueue.store import Batch, Name, Named, Put, Store
 from astyqueue.stores import open_store
-from astyqueue.stores.reopened import ReopenedStore
+from astyqueue.stores.lazy_store import ReopenedStore
 from astyqueue.testing import Failing, TimeMachine
 
 NAME = Name(2, 0, ids.first_at(0), 1)

@@ -7,7 +7,7 @@ from typing import Final
 
 from astyqueue.clock import Clock
 from astyqueue.protocol.steps import Steps
-from astyqueue.queue.consuming.held_leases import HeldLeases
+from astyqueue.queue.consuming.lease_table import LeaseTable
 from astyqueue.queue.consuming.process_permit import ProcessPermit
 from astyqueue.queue.consuming.settle_buffer import SettleBuffer
 from astyqueue.queue.history_writer import HistoryWriter
@@ -21,14 +21,14 @@ _LONGEST: Final = 3_600 * SECOND
 
 
 @dataclass(frozen=True, slots=True)
-class LeaderRest:
+class LeaderWait:
     """The rests of the leader of one queue in one process."""
 
     clock: Clock
     scheduler: RowScheduler
     settings_sync: SettingsSync
     outcomes: SettleBuffer
-    leases: HeldLeases
+    leases: LeaseTable
     history: HistoryWriter
     permit: ProcessPermit
 

@@ -22,8 +22,8 @@ from astyqueue.errors import BadInput, JournalError
 from astyqueue.findings import Finding
 from astyqueue.journal.cursor import Cursor, cursor_path, stored_cursors
 from astyqueue.journal.disk import Disk, LocalDisk
+from astyqueue.journal.page_drawing import page_picture
 from astyqueue.journal.pages import By, PageIndex, Pages
-from astyqueue.journal.picture import page_picture
 from astyqueue.journal.reader import Reader, Span
 from astyqueue.journal.records import JSON, Codec, Place
 from astyqueue.journal.recovery import verified

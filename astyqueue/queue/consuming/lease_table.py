@@ -11,7 +11,7 @@ from astyqueue.queue.delivery.base_delivery import BaseDelivery, Lease, after_se
 from astyqueue.units import NEVER
 
 
-class HeldLeases:
+class LeaseTable:
     """Only the leader changes it. `in_hand` counts the unsettled deliveries."""
 
     def __init__(self) -> None:
