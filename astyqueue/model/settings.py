@@ -28,9 +28,16 @@ BY_TIME: Final = "time"
 BY_KEY: Final = "key"
 SINGLE: Final = "single"
 FUNCTION: Final = "function"
+#: What a send does when its queue has `max_messages`.
+REFUSE: Final = "refuse"
+BLOCK: Final = "block"
+DROP_OLDEST: Final = "drop_oldest"
+FORWARD: Final = "forward"
 #: The most rows of a new queue: each process that works on it keeps every row in memory and scans it about once a
 #: minute.
 ROWS_AT_MOST: Final = 20_000
+#: The greatest bound of a queue's messages: the processes that send to it count them.
+MESSAGES_AT_MOST: Final = 1_000_000
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,100}")
 _MICROSECONDS: Final = "_us"
 _BOUNDS: Final = {"greater_than_equal": ("at least", "ge"), "less_than_equal": ("at most", "le")}
@@ -62,6 +69,9 @@ class Behaviour(BaseModel):
     `deduplication_us` after it was settled. `lease_cap_us` and `max_attempts_cap` bound the options of all
     messages, old ones too. At most `max_active_processes` claim at the same time (0: any number), each under a permit
     that runs out `permit_lease_us` after it was last renewed.
+
+    `max_messages` (0: any number) bounds the messages that are not dead; at the bound a send does what `overflow` says:
+    "refuse", "block" for up to `overflow_wait_us`, "drop_oldest", or "forward" to the queue `overflow_to`.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -79,6 +89,10 @@ class Behaviour(BaseModel):
     max_attempts_cap: Annotated[int, Field(ge=1, le=ATTEMPTS_MOST)] = ATTEMPTS_MOST
     max_active_processes: Annotated[int, Field(ge=0, le=100)] = 0
     permit_lease_us: Annotated[int, Field(ge=SECOND, le=60 * _MINUTE)] = 15 * SECOND
+    max_messages: Annotated[int, Field(ge=0, le=MESSAGES_AT_MOST)] = 0
+    overflow: Literal["refuse", "block", "drop_oldest", "forward"] = REFUSE
+    overflow_to: Annotated[str, Field(pattern=rf"^({_NAME.pattern})?$")] = ""
+    overflow_wait_us: Annotated[int, Field(ge=0, le=60 * _MINUTE)] = 30 * SECOND
 
     def attempts(self, asked: int | None) -> int:
         """The attempts of a message: the requested number up to the cap, or the queue's if it requests none."""

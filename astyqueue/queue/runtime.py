@@ -26,6 +26,7 @@ from astyqueue.queue.delivery.base_delivery import BaseDelivery, DeliveryFactory
 from astyqueue.queue.delivery.retry_policy import RetryPolicy
 from astyqueue.queue.hooks import Hook
 from astyqueue.queue.options import DEFAULT_OPTIONS, ClientOptions, behaviour_of, check_names
+from astyqueue.queue.producing.bounded import BoundedProducer
 from astyqueue.queue.producing.follow_ups import FollowUpProducer
 from astyqueue.queue.producing.placement import Placement
 from astyqueue.queue.producing.producer import Producer, SendReport, Sent
@@ -77,11 +78,14 @@ class QueueRuntime:
         observers: Observers = UNOBSERVED,
         spooling: Spooling | None = None,
         watch: ActivityWatch | None = None,
+        forwarding: frozenset[str] = frozenset(),
     ) -> None:
         """`settings` were just read; `triggers` are users' own types; `fires`: this process fires schedules.
 
-        With `spooling`, messages are sent to a spool. All queues of a connection share one `watch`.
+        With `spooling`, messages are sent to a spool. All queues of a connection share one `watch`. `forwarding`: the
+        queues that forward to this one what is too much for them.
         """
+        self._forwarding = forwarding
         self.pid = os.getpid()
         self.clock = clock
         self.hooks = tuple(hooks)
@@ -130,12 +134,15 @@ class QueueRuntime:
     def _new_producer(self) -> Producer:
         parts = (self.process, self._ids)
         if self.spooling is None:
-            return Producer(
+            return BoundedProducer(
                 *parts,
                 settings_sync=self.settings_sync,
                 placement=self.placement,
                 hooks=self.hooks,
                 listener=self.claimer,
+                clock=self.clock,
+                opens=self._overflow_producer,
+                forwarding=self._forwarding,
             )
         return SpooledProducer(
             *parts,
@@ -145,6 +152,18 @@ class QueueRuntime:
             claimer=self.claimer,
             spooling=self.spooling,
         )
+
+    def _overflow_producer(self, settings: Settings, forwarding: frozenset[str]) -> Producer:
+        """The producer of another queue of the same store, to which this one forwards what is too much."""
+        return QueueRuntime(
+            settings,
+            self.clock,
+            (),
+            fires=False,
+            observers=self.observers,
+            watch=self.watch,
+            forwarding=forwarding,
+        ).producer
 
     def start_spool(self) -> None:
         """Have what is in the spool forwarded, if there is a spool; a second call does nothing."""

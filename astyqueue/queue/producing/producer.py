@@ -153,14 +153,21 @@ class Producer:
         composed = MessageEncoder(self._settings_sync.settings, now).compose(message.body, message)
         for hook in self._hooks:
             hook.before_send(message)
-        if composed.unique:
-            sent = yield from self._send_unique(composed)
-        else:
-            sent = yield from self._send_plain(composed, now)
+        sent = yield from self._send_prepared(message, composed, now)
         for hook in self._hooks if sent.new else ():
             notified(hook.after_send, message, sent.id)
         self._count_sent(sent.new)
         return sent
+
+    def adapted(self, message: Message) -> Message:
+        """A message of another queue with a priority of this one: the nearest."""
+        return replace(message, priority=min(message.priority, self._ring.layout.priorities - 1))
+
+    def _send_prepared(self, message: Message, composed: PreparedMessage, now: int) -> Steps[Sent]:  # noqa: ARG002 - for producers that send it elsewhere
+        """Send one message that was checked and that hooks let pass."""
+        if composed.unique:
+            return (yield from self._send_unique(composed))
+        return (yield from self._send_plain(composed, now))
 
     def _count_sent(self, count: int) -> None:
         self._listener.stats.add("sent", count)
