@@ -29,9 +29,14 @@ _BEHAVIOUR: Final = {
         "body_bytes",
         "history",
         "max_active_processes",
+        "last_value",
         "max_messages",
         "overflow",
         "overflow_to",
+        "sort_header",
+        "sort_classes",
+        "sort_order",
+        "sort_missing",
     )
 }
 _BEHAVIOUR_DURATIONS: Final = {

@@ -23,6 +23,7 @@ from astyqueue.model.settings import (
     setting_name,
     setting_text,
 )
+from astyqueue.model.sorting import check_sorting
 from astyqueue.printable import printable
 from astyqueue.protocol.layout.rows import QUEUES, settings_row
 from astyqueue.protocol.row.compare_and_set import update
@@ -40,10 +41,15 @@ _NEWER: Final = (
     "max_attempts_cap",
     "max_active_processes",
     "permit_lease_us",
+    "last_value",
     "max_messages",
     "overflow",
     "overflow_to",
     "overflow_wait_us",
+    "sort_header",
+    "sort_classes",
+    "sort_order",
+    "sort_missing",
 )
 _DEFAULTS: Final = Behaviour()
 _log: Final = logging.getLogger("astyqueue.queue")
@@ -270,13 +276,15 @@ def _first_line(error: ValueError) -> str:
 
 def _settings(name: str, layout: Mapping[str, object], behaviour: Mapping[str, object]) -> Settings:
     try:
-        return Settings(
+        settings = Settings(
             name=name,
             layout=Layout.model_validate(dict(layout), strict=True),
             behaviour=Behaviour.model_validate(dict(behaviour), strict=True),
         )
     except ValidationError as error:
         raise bad_setting(error) from error
+    check_sorting(settings)
+    return settings
 
 
 def _differences(

@@ -75,8 +75,9 @@ Group = tuple[int, Part | None]
 class ClaimPlan:
     """A claim that is planned, not yet committed; `read` counts the bytes of messages that were read for it.
 
-    `leaving`: the ids that leave each timer. `early`: messages that may not be claimed yet, by the moment
-    (microseconds) until which they are hidden. `buried`: messages to dead-letter, at most `burials`.
+    `leaving`: the ids that leave each timer. `superseded`: messages that are deleted instead. `early`: messages that
+    may not be claimed yet, by the moment (microseconds) until which they are hidden. `buried`: messages to dead-letter,
+    at most `burials`.
     """
 
     order: ClaimRequest
@@ -89,6 +90,7 @@ class ClaimPlan:
     leaving: dict[Name, set[Id]] = field(default_factory=dict)
     along: dict[Id, SettleEffects] = field(default_factory=dict)
     buried: list[DeadLettered] = field(default_factory=list)
+    superseded: list[Entry] = field(default_factory=list)
     early: dict[int, list[Entry]] = field(default_factory=dict)
     cursors: list[list[Id]] = field(default_factory=list)
     undecodable: int = 0
@@ -181,8 +183,16 @@ class ClaimPlan:
 
     @property
     def consumed(self) -> list[Name]:
-        """The messages that are deleted as they are claimed: those delivered at most once."""
-        return [message_name(held.entry.priority, held.entry.id) for held in self.at_most_once]
+        """The messages that the claim deletes: those delivered at most once, and superseded ones."""
+        gone = [*[held.entry for held in self.at_most_once], *self.superseded]
+        return [message_name(entry.priority, entry.id) for entry in gone]
+
+    def drop(self, superseded: list[Redelivery]) -> None:
+        """Plan to delete superseded messages whose leases ran out, as many as the commit has room for."""
+        for again in superseded[: self.burials]:
+            self.superseded.append(again.entry)
+            self.leaving.setdefault(again.timer.name, set()).add(again.entry.id)
+        self.burials -= len(self.superseded)
 
 
 class Redelivery(NamedTuple):
@@ -197,17 +207,20 @@ class Redelivery(NamedTuple):
 class ExpiredLeases:
     """Redeliveries by priority, parked ones (highest priority first), and suspects: messages that may crash workers.
 
-    `has_more`: messages were left out.
+    `superseded` ones are not delivered again. `has_more`: messages were left out.
     """
 
     by_level: dict[int, list[Redelivery]] = field(default_factory=dict)
     parked: list[Redelivery] = field(default_factory=list)
     suspects: list[Redelivery] = field(default_factory=list)
+    superseded: list[Redelivery] = field(default_factory=list)
     has_more: bool = False
 
     def add(self, again: Redelivery) -> None:
         """Sort in one message."""
-        if again.part is not None and again.part[1] == _SUSPECT:
+        if again.entry.superseded:
+            self.superseded.append(again)
+        elif again.part is not None and again.part[1] == _SUSPECT:
             self.suspects.append(again)
         elif again.timer.state == State.PARKED:
             self.parked.append(again)

@@ -164,6 +164,19 @@ class OutcomeRecorder:
                 messages.setdefault(WORDS[type(outcome)], []).append(delivery.message_id)
         self.observers.notify(*[Settled(row, word, tuple(ids)) for word, ids in messages.items()])
 
+    def superseded(self, deliveries: Sequence[BaseDelivery]) -> None:
+        """Record that these messages, which were given back, were deleted: others had taken their unique keys."""
+        events = self.history.events
+        self.history.note(
+            Kind.CANCELLED,
+            lambda: [
+                events.of_order(Kind.CANCELLED, one.message_id, one.held.envelope.key, why="replaced")
+                for one in deliveries
+            ],
+        )
+        for one in deliveries:
+            self.notifier.deleted(one.message_id, "replaced")
+
     def conclude(self, pending: PendingOutcome, *, lost: bool) -> None:
         """End the wait for an outcome that is in the store or came too late, and queue its hook calls."""
         if lost:

@@ -212,6 +212,8 @@ class RowWorker:
             self.firings.handed_out(held for taken in claimed.claims for held in taken.held)
         for entry, death, _ in claimed.buried:
             self.recorder.notifier.buried(_id(row, entry), death.kind, death.reason)
+        for entry in claimed.superseded:
+            self.recorder.notifier.deleted(_id(row, entry), "replaced")
 
 
 def events_of_claim(row: str, claimed: ClaimResult, *, shared: bool) -> Iterator[ObservedEvent]:

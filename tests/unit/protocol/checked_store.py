@@ -59,6 +59,11 @@ class Picture:
     def waiting(self) -> frozenset[Id]:
         return self.messages - self.dead - self.places.keys()
 
+    @property
+    def superseded(self) -> frozenset[Id]:
+        """The leased messages whose unique keys others have since."""
+        return frozenset(entry.id for timer in self.timers for entry in timer.entries if entry.superseded)
+
     def wrong(self) -> Iterator[str]:
         """What no row may look like."""
         places = Counter(entry.id for timer in self.timers for entry in listed(timer))

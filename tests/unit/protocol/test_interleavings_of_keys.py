@@ -10,7 +10,9 @@ from typing import Final
 import pytest
 
 from astyqueue.protocol.claiming.claim import Claim
-from astyqueue.protocol.layout.columns import Type
+from astyqueue.protocol.claiming.selection import ExpiredLeases
+from astyqueue.protocol.layout.columns import Entry, Type, message_name
+from astyqueue.protocol.settling.outcomes import Ack, SettlePlan
 from tests.modelcheck.executor import Scenario
 from tests.modelcheck.schedule import Actor
 from tests.unit.protocol.fault_budgets import CRASH, PAUSE, UNKNOWN, Faults, named, played
@@ -57,6 +59,10 @@ def _releases(scene: KeyScene, taken: Claim) -> Actor:
 KINDS: Final[dict[str, tuple[str, Does]]] = {
     "send": (f"{FREE} {WAITING} {HELD} {DEAD}", lambda scene, name, _: sends(scene, name)),
     "replace": (f"{FREE} {WAITING} {HELD} {DEAD}", lambda scene, name, _: sends(scene, name, replaces=True)),
+    "supersede": (
+        f"{FREE} {WAITING} {HELD} {DEAD}",
+        lambda scene, name, _: sends(scene, name, replaces=True, supersedes=True),
+    ),
     "claim": (f"{FREE} {WAITING}", lambda scene, name, _: Taking(scene, name, first=begin)),
     "reclaim": (HELD, lambda scene, name, _: takes_late(scene, name)),
     "expiry": (WAITING, lambda scene, name, _: takes_late(scene, name, after=SHELF)),
@@ -137,3 +143,22 @@ def test_without_the_expectation_on_the_key_promises_break(first: str, second: s
 
 def test_without_the_guard_on_the_header_a_message_in_hand_is_replaced() -> None:
     assert played(partial(meeting, "replace", "claim", WAITING, (Type.LOCK,)), {}).violations
+
+
+def test_without_the_expectation_on_its_timer_a_superseded_message_is_in_two_places() -> None:
+    assert played(partial(meeting, "supersede", "release", HELD, (Type.TIMER,)), {}).violations
+
+
+def _frees_whatever_has_the_key(plan: SettlePlan, entry: Entry, outcome: Ack) -> None:
+    plan.acked.append(message_name(entry.priority, entry.id))
+    plan.freed += [outcome.along.frees] if outcome.along.frees else []
+
+
+def test_an_ack_that_frees_the_key_of_a_newer_message_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SettlePlan, "ack", _frees_whatever_has_the_key)
+    assert played(partial(meeting, "supersede", "ack", HELD), {}).violations
+
+
+def test_a_claim_that_delivers_a_superseded_message_again_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ExpiredLeases, "add", lambda due, again: due.by_level.setdefault(0, []).append(again))
+    assert played(partial(meeting, "supersede", "reclaim", HELD), {}).violations
