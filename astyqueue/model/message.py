@@ -13,7 +13,7 @@ from astyqueue.errors import BadInput
 from astyqueue.model.body import encode_body
 from astyqueue.model.envelope import ATTEMPTS_MOST, LEASE_LEAST, LEASE_MOST, Envelope, encode, encode_plain
 from astyqueue.model.schedule import SCHEDULE
-from astyqueue.model.settings import Settings
+from astyqueue.model.settings import Behaviour, Settings
 from astyqueue.model.sorting import priority_by_header
 from astyqueue.model.validation import check_text
 from astyqueue.text import length_text
@@ -114,7 +114,7 @@ class MessageEncoder:
 
     def _with_options(self, encoded: bytes, options: Message) -> PreparedMessage:
         priority = _priority(options, self._settings)
-        if _is_plain(options):
+        if _is_plain(options) and self._settings.behaviour.life is None:
             self._plain, self._plain_priority = options, priority
             return PreparedMessage(0, priority, None, encode_plain(self._now, encoded), self._now)
         due = _due(options, self._now)
@@ -124,7 +124,7 @@ class MessageEncoder:
             due=due,
             key=_key(options.key),
             headers=_headers(options.headers),
-            expires=_expires(options.expires, max(due, self._now)),
+            expires=_expires(options.expires, max(due, self._now), self._settings.behaviour),
             lease=_lease(options.lease, self._settings.behaviour.lease_cap_us),
             attempts=_attempts(options.max_attempts, self._settings.behaviour.max_attempts_cap),
             body=None,
@@ -180,12 +180,18 @@ def range_of(since: datetime | None, until: datetime | None) -> tuple[int | None
     return begin, end
 
 
-def _expires(expires: Duration | datetime | None, due: int) -> int | None:
+def _expires(expires: Duration | datetime | None, due: int, behaviour: Behaviour) -> int | None:
     if expires is None:
-        return None
+        return None if behaviour.life is None else due + behaviour.life
     moment = upper_bound_of(expires) if isinstance(expires, datetime) else due + as_microseconds(expires)
     if moment <= due:
         problem = f"the message would expire ({expires!r}) before it is due: give it a later moment, or none"
+        raise BadInput(problem)
+    if (cap := behaviour.expires_cap_us) and moment - due > cap:
+        problem = (
+            f"expires={expires!r} exceeds the queue's expires_cap of {length_text(cap)} after the due time: "
+            "request less, or have the cap raised"
+        )
         raise BadInput(problem)
     return moment
 

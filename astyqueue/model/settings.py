@@ -79,6 +79,9 @@ class Behaviour(BaseModel):
     `max_messages` (0: any number) bounds the messages that are not dead; at the bound a send does what `overflow` says:
     "refuse", "block" for up to `overflow_wait_us`, "drop_oldest", or "forward" to the queue `overflow_to`.
 
+    A message without `expires` of its own expires `expires_us` after it is due (0: never), and any message at most
+    `expires_cap_us` after that (0: no cap), old ones too.
+
     With `sort_header` a message has the priority of the class of that header's value: of `sort_classes` the first is
     delivered first ("ascending") or last; without a class it is delivered with the first or the last of them.
     """
@@ -103,6 +106,8 @@ class Behaviour(BaseModel):
     overflow: Literal["refuse", "block", "drop_oldest", "forward"] = REFUSE
     overflow_to: Annotated[str, Field(pattern=rf"^({_NAME.pattern})?$")] = ""
     overflow_wait_us: Annotated[int, Field(ge=0, le=60 * _MINUTE)] = 30 * SECOND
+    expires_us: Annotated[int, Field(ge=0, le=3_650 * _DAY)] = 0
+    expires_cap_us: Annotated[int, Field(ge=0, le=3_650 * _DAY)] = 0
     sort_header: Annotated[str, Field(max_length=200)] = ""
     sort_classes: Annotated[str, Field(max_length=1_000)] = ""
     sort_order: Literal["ascending", "descending"] = ASCENDING
@@ -111,6 +116,11 @@ class Behaviour(BaseModel):
     def attempts(self, asked: int | None) -> int:
         """The attempts of a message: the requested number up to the cap, or the queue's if it requests none."""
         return self.max_attempts if asked is None else min(asked, self.max_attempts_cap)
+
+    @property
+    def life(self) -> int | None:
+        """Microseconds from the due time of a message without `expires` until it expires; None: it does not."""
+        return min((life for life in (self.expires_us, self.expires_cap_us) if life), default=None)
 
     def backoff(self, spent: int, chance: float) -> int:
         """Microseconds to wait after `spent` attempts; `chance` in [0, 1) decides the jitter."""

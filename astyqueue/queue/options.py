@@ -48,6 +48,8 @@ _BEHAVIOUR_DURATIONS: Final = {
     "deduplication": "deduplication_us",
     "permit_lease": "permit_lease_us",
     "overflow_wait": "overflow_wait_us",
+    "expires": "expires_us",
+    "expires_cap": "expires_cap_us",
 }
 
 Asked = dict[str, object]

@@ -143,6 +143,7 @@ class QueueRuntime:
                 clock=self.clock,
                 opens=self._overflow_producer,
                 forwarding=self._forwarding,
+                expiry=self.claimer.expiry,
             )
         return SpooledProducer(
             *parts,

@@ -46,6 +46,8 @@ _NEWER: Final = (
     "overflow",
     "overflow_to",
     "overflow_wait_us",
+    "expires_us",
+    "expires_cap_us",
     "sort_header",
     "sort_classes",
     "sort_order",

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from astyqueue import ids
 from astyqueue.ids import Id
 from astyqueue.model.envelope import ATTEMPTS_MOST, LEASE_MOST, Envelope, decode
 from astyqueue.protocol.layout.columns import Dead, Entry, State, Timer, dead_name, message_name
@@ -17,6 +18,8 @@ from astyqueue.units import SECOND
 
 #: Plain sends carry a write time an hour back. With a clock further ahead than this, the send could win over its ack.
 AHEAD_AT_MOST: Final = 50 * 60 * SECOND
+#: Why an expired message is a dead letter.
+EXPIRED: Final = "it was not handed out before the moment it expires"
 #: Messages that expired in a larger claim are claimed again in groups of this size; those of a smaller claim, one by
 #: one.
 SUSPECT_GROUP: Final = 20
@@ -28,7 +31,7 @@ class ClaimRequest:
 
     With `keeps`, the claim takes or extends the row lease, if row `leases` are in use; `yields`: give up after a
     refusal. `unlocks`: columns of a row lock that the claim's commit deletes. The caps bound the messages' own
-    settings.
+    settings; `expires_cap` is the longest time from the due time until a message expires, and 0 is none.
     """
 
     want: int
@@ -41,6 +44,7 @@ class ClaimRequest:
     unlocks: tuple[Name, ...] = ()
     lease_cap: int = LEASE_MOST
     max_attempts_cap: int = ATTEMPTS_MOST
+    expires_cap: int = 0
 
 
 class ClaimedMessage(NamedTuple):
@@ -136,9 +140,11 @@ class ClaimPlan:
             return self._add_dead(entry, "undecodable", f"its message cannot be read: {error}")
         if envelope.sent > self.now + AHEAD_AT_MOST:
             return self._put_off(entry, envelope.sent - AHEAD_AT_MOST)
-        if envelope.expires is not None and envelope.expires <= self.now:
-            reason = "it was not handed out before the moment it expires"
-            return self._add_dead(entry, "expired", reason, envelope=envelope)
+        cap = self.order.expires_cap
+        if (envelope.expires is not None and envelope.expires <= self.now) or (
+            cap and ids.moment(entry.id) + cap <= self.now
+        ):
+            return self._add_dead(entry, "expired", EXPIRED, envelope=envelope)
         own = envelope.attempts
         allowed = self.order.max_attempts if own is None else min(own, self.order.max_attempts_cap)
         if entry.spent >= allowed:

@@ -116,7 +116,7 @@ def template_of(core: QueueRuntime, message: Message) -> Template:
     composer = MessageEncoder(core.settings, core.process.now())
     composed = composer.compose(_SHORTEST, replace(message, body=_SHORTEST))  # the body itself is checked below
     envelope = decode(composed.value)
-    expires = None if message.expires is None else as_microseconds(message.expires)
+    expires = core.settings.behaviour.life if message.expires is None else as_microseconds(message.expires)
     headers = envelope.headers or {}
     body = encode_body(message.body, most)
     return Template(body, composed.priority, envelope.key, headers, expires, envelope.lease, envelope.attempts)

@@ -20,6 +20,7 @@ from astyqueue.errors import StoreError, Undecodable
 from astyqueue.protocol.settling.outcomes import Outcome
 from astyqueue.protocol.steps import Client, Steps
 from astyqueue.queue.consuming.at_most_once import AtMostOnceBuffer
+from astyqueue.queue.consuming.expiry_sweep import ExpirySweep
 from astyqueue.queue.consuming.firing import ScheduleFiring
 from astyqueue.queue.consuming.follow_up_sending import FollowUpSending
 from astyqueue.queue.consuming.held_leases import HeldLeases
@@ -75,6 +76,7 @@ class Claimer:
         self._settings_sync = settings_sync
         self.notifier = notifier = HookNotifier(hooks)
         self.recorder = recorder = OutcomeRecorder(self.stats, notifier, self.history, process.observers)
+        self.expiry = ExpirySweep(process, clock, settings_sync, recorder)
         self.leases = HeldLeases()
         self._outcomes = SettleBuffer(self.leases, recorder)
         self._lead = Leadership(clock, self._round, notifier)
@@ -96,6 +98,7 @@ class Claimer:
             recorder=recorder,
             follow_ups=FollowUpSending(process, recorder, self.announce),
             permit=permit,
+            expiry=self.expiry,
         )
         self._resting = LeaderRest(clock, scheduler, settings_sync, self._outcomes, self.leases, self.history, permit)
         self._claimed_last = False

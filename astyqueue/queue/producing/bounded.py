@@ -24,6 +24,7 @@ from astyqueue.model.settings import BLOCK, DROP_OLDEST, FORWARD, Behaviour, Set
 from astyqueue.protocol.admin.bounded_queue import delete_waiting, measure
 from astyqueue.protocol.admin.settings import load_settings
 from astyqueue.protocol.steps import Client, Steps
+from astyqueue.queue.consuming.expiry_sweep import ExpirySweep
 from astyqueue.queue.hooks import Hook, call_after_delete
 from astyqueue.queue.producing.placement import Placement
 from astyqueue.queue.producing.producer import Producer, SendListener, SendReport, Sent
@@ -114,14 +115,19 @@ class BoundedProducer(Producer):
         opens: OpensProducer,
         forwarding: frozenset[str] = frozenset(),
         credit: SendCredit | None = None,
+        expiry: ExpirySweep | None = None,
     ) -> None:
-        """`forwarding`: the queues whose messages come here by overflow. `credit`: that of a transaction's queue."""
+        """`forwarding`: the queues whose messages come here by overflow. `credit`: that of a transaction's queue.
+
+        With `expiry`, sends look for expired messages from time to time, as there may be no consumer to do that.
+        """
         super().__init__(process, ids, settings_sync=settings_sync, placement=placement, hooks=hooks, listener=listener)
         self._clock = clock
         self._opens = opens
         self._forwarding = forwarding | {settings_sync.settings.name}
         self._credit = credit or SendCredit()
         self._in_transaction = credit is not None
+        self._expiry = expiry
         self._overflow_producers: dict[str, Producer] = {}
 
     def reporting_to(self, listener: SendListener, hooks: tuple[Hook, ...]) -> Producer:
@@ -141,6 +147,12 @@ class BoundedProducer(Producer):
     @property
     def _behaviour(self) -> Behaviour:
         return self._settings_sync.behaviour
+
+    def _keep_up(self) -> Steps[None]:
+        yield from super()._keep_up()
+        if self._expiry and (row := (yield from self._expiry.next_row())):
+            self._expiry.call_hooks()
+            yield from self._listener.announce([(row, None)])
 
     def _send_prepared(self, message: Message, composed: PreparedMessage, now: int) -> Steps[Sent]:
         """Send one message here, or to the queue for what is too much."""

@@ -151,6 +151,8 @@ def _handed_out(was: Place | None, place: Place, now: int) -> Iterator[str]:
         return
     if was.timer.nonce == place.timer.nonce and isinstance(was.entry, Entry):
         return
+    if isinstance(was.entry, Entry) and was.entry.superseded:
+        yield "a superseded message was handed out again"
     if not was.ended(now):
         yield "a message was handed out again before its time"
     extra = place.entry.spent - was.entry.spent

@@ -28,7 +28,7 @@ from tests.unit.protocol.key_worlds import (
     sends,
     takes_late,
 )
-from tests.unit.protocol.worlds import Taking, acking, begin, settler
+from tests.unit.protocol.worlds import LEASE, Taking, acking, begin, settler
 
 #: What an actor does, given the scene, its name, the message that has the key and the claim that holds it, if any does.
 Does = Callable[[KeyScene, str, Claim | None], Actor]
@@ -145,8 +145,25 @@ def test_without_the_guard_on_the_header_a_message_in_hand_is_replaced() -> None
     assert played(partial(meeting, "replace", "claim", WAITING, (Type.LOCK,)), {}).violations
 
 
+def superseded_as_it_backs_off(careless: tuple[int, ...] = ()) -> Scenario:
+    """A message is superseded as its consumer gives it back for a time after its lease, which leaves the header."""
+    scene = KeyScene(careless=careless)
+    scene.clock.advance(1)
+    taken = scene.held()
+    scene.clock.advance(1)
+    return scene.world(
+        ann=sends(scene, "ann", replaces=True, supersedes=True),
+        bob=settler(scene, "eve", taken, given_back(scene, taken, later=2 * LEASE)),
+    )
+
+
+@pytest.mark.parametrize("faults", [CRASH, UNKNOWN, PAUSE], ids=named)
+def test_a_message_that_backs_off_is_superseded_or_given_back_and_cancelled(faults: Faults) -> None:
+    assert played(superseded_as_it_backs_off, faults).require_none().complete
+
+
 def test_without_the_expectation_on_its_timer_a_superseded_message_is_in_two_places() -> None:
-    assert played(partial(meeting, "supersede", "release", HELD, (Type.TIMER,)), {}).violations
+    assert played(partial(superseded_as_it_backs_off, (Type.TIMER,)), {}).violations
 
 
 def _frees_whatever_has_the_key(plan: SettlePlan, entry: Entry, outcome: Ack) -> None:
