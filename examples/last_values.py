@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from astyqueue import Connection, connect
+from astyqueue import Connection, MessageQueue, connect
+
+
+def received(queue: MessageQueue) -> list[object]:
+    """The bodies of all messages, which are acked."""
+    bodies: list[object] = []
+    while deliveries := queue.receive(10):
+        bodies += [delivery.body for delivery in deliveries]
+        deliveries.ack()
+    return bodies
 
 
 def last_values(store: Connection) -> None:
@@ -13,7 +22,7 @@ def last_values(store: Connection) -> None:
     [held] = prices.receive()
     prices.send(104, key="ACME")
     held.release()  # 103 is not delivered again
-    print("prices:", [delivery.body for delivery in prices.receive(10)])
+    print("prices:", received(prices))
 
 
 def overflow(store: Connection) -> None:
@@ -22,7 +31,7 @@ def overflow(store: Connection) -> None:
     jobs = store.queue("jobs", max_messages=2, overflow="forward", overflow_to="later")
     for number in range(4):
         print(f"job {number} is in", jobs.send(number).id.queue)
-    print("later:", [found.body for found in later.peek()])
+    print("jobs:", received(jobs), "later:", received(later))
 
 
 def sorted_by_header(store: Connection) -> None:
@@ -30,7 +39,7 @@ def sorted_by_header(store: Connection) -> None:
     orders = store.queue("orders", priorities=3, sort_header="plan", sort_classes="enterprise,team,free")
     for plan in ("free", "enterprise", "team"):
         orders.send(plan, headers={"plan": plan})
-    print("orders:", [delivery.body for delivery in orders.receive(10)])
+    print("orders:", received(orders))
 
 
 def main() -> None:

@@ -247,7 +247,7 @@ def _work(health: QueueHealth) -> Finding:
 
 
 def _expired(health: QueueHealth) -> Iterator[Finding]:
-    """Whether messages lie longer than the queue allows: nobody sends to it or consumes from it."""
+    """Whether messages lie longer than the queue allows: no process sends to it or consumes from it."""
     cap = health.settings.behaviour.expires_cap_us
     oldest = min((row.waiting_since for row in health.rows if row.waiting_since is not None), default=health.now)
     if not cap or oldest + cap > health.now - STILL:

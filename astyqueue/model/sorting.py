@@ -20,7 +20,7 @@ class HeaderClasses(NamedTuple):
     bounds: tuple[float, ...] = ()
 
     @property
-    def count(self) -> int:
+    def number(self) -> int:
         """How many classes there are."""
         return len(self.values) or len(self.bounds) + 1
 
@@ -69,7 +69,7 @@ def check_sorting(settings: Settings) -> None:
     if not behaviour.sort_header or not behaviour.sort_classes:
         message = "a queue that is sorted needs both: sort_header, and the sort_classes of its values"
         raise BadSetting(message)
-    if (count := header_classes(behaviour.sort_classes).count) > levels:
+    if (count := header_classes(behaviour.sort_classes).number) > levels:
         message = (
             f"sort_classes {behaviour.sort_classes!r} are {count} classes, and queue {settings.name!r} has {levels} "
             "priorities: name fewer classes, or create a queue with more priorities (10 at most)"
@@ -83,7 +83,7 @@ def priority_by_header(settings: Settings, headers: Mapping[str, str] | None) ->
     classes = header_classes(behaviour.sort_classes)
     index = classes.class_of((headers or {}).get(behaviour.sort_header))
     if index is None:
-        place = 0 if behaviour.sort_missing == FIRST else classes.count - 1
+        place = 0 if behaviour.sort_missing == FIRST else classes.number - 1
     else:
-        place = index if behaviour.sort_order == ASCENDING else classes.count - 1 - index
+        place = index if behaviour.sort_order == ASCENDING else classes.number - 1 - index
     return max(0, settings.layout.priorities - 1 - place)

@@ -21,6 +21,7 @@ from astyqueue.protocol.admin.settings import change_behaviour
 from astyqueue.protocol.layout.rows import Ring
 from astyqueue.protocol.steps import Client, Steps, call_local
 from astyqueue.queue.consuming.claimer import Claimer
+from astyqueue.queue.consuming.expiry_sweep import ExpirySweep
 from astyqueue.queue.consuming.leader_follower import was_closed
 from astyqueue.queue.delivery.base_delivery import BaseDelivery, DeliveryFactory, Waiter
 from astyqueue.queue.delivery.retry_policy import RetryPolicy
@@ -143,7 +144,7 @@ class QueueRuntime:
                 clock=self.clock,
                 opens=self._overflow_producer,
                 forwarding=self._forwarding,
-                expiry=self.claimer.expiry,
+                expiry=ExpirySweep(self.process, self.clock, self.settings_sync, self.claimer.recorder),
             )
         return SpooledProducer(
             *parts,

@@ -74,8 +74,7 @@ def settle(core: QueueRuntime, receipt: Receipt | str, outcome_of: Callable[[Rec
     if delivery is not None:
         delivery.settled = None if isinstance(outcome, Extend) else WORDS[type(outcome)]
         core.claimer.notifier.settled(delivery, WORDS[type(outcome)])
-        if any(plan.dropped for plan in settled.done):
-            core.claimer.recorder.superseded([delivery])
+        core.claimer.recorder.superseded([delivery], settled)
         core.claimer.notifier.call()
     yield from core.claimer.announce([(row, None)])
 

@@ -76,7 +76,6 @@ class Claimer:
         self._settings_sync = settings_sync
         self.notifier = notifier = HookNotifier(hooks)
         self.recorder = recorder = OutcomeRecorder(self.stats, notifier, self.history, process.observers)
-        self.expiry = ExpirySweep(process, clock, settings_sync, recorder)
         self.leases = HeldLeases()
         self._outcomes = SettleBuffer(self.leases, recorder)
         self._lead = Leadership(clock, self._round, notifier)
@@ -98,7 +97,7 @@ class Claimer:
             recorder=recorder,
             follow_ups=FollowUpSending(process, recorder, self.announce),
             permit=permit,
-            expiry=self.expiry,
+            expiry=ExpirySweep(process, clock, settings_sync, recorder),
         )
         self._resting = LeaderRest(clock, scheduler, settings_sync, self._outcomes, self.leases, self.history, permit)
         self._claimed_last = False

@@ -22,7 +22,7 @@ _PAUSE: Final = SECOND
 
 
 class ExpirySweep:
-    """The sweep of one process: by its claims in the rows that they visit, by its sends in one row after the other."""
+    """A sweep of a process: one of its claims, in the rows that they visit, and one of its sends, in row after row."""
 
     def __init__(self, process: Client, clock: Clock, settings_sync: SettingsSync, recorder: OutcomeRecorder) -> None:
         """`recorder` counts the dead letters, writes them into the history, and calls the hooks."""

@@ -59,10 +59,8 @@ def _releases(scene: KeyScene, taken: Claim) -> Actor:
 KINDS: Final[dict[str, tuple[str, Does]]] = {
     "send": (f"{FREE} {WAITING} {HELD} {DEAD}", lambda scene, name, _: sends(scene, name)),
     "replace": (f"{FREE} {WAITING} {HELD} {DEAD}", lambda scene, name, _: sends(scene, name, replaces=True)),
-    "supersede": (
-        f"{FREE} {WAITING} {HELD} {DEAD}",
-        lambda scene, name, _: sends(scene, name, replaces=True, supersedes=True),
-    ),
+    # where no message with the key is leased, it is the same commit as a replacement
+    "supersede": (HELD, lambda scene, name, _: sends(scene, name, replaces=True, supersedes=True)),
     "claim": (f"{FREE} {WAITING}", lambda scene, name, _: Taking(scene, name, first=begin)),
     "reclaim": (HELD, lambda scene, name, _: takes_late(scene, name)),
     "expiry": (WAITING, lambda scene, name, _: takes_late(scene, name, after=SHELF)),
@@ -115,10 +113,11 @@ def pairs() -> Iterator[tuple[str, str, str, Faults]]:
         ]
         if not met <= _INDIFFERENT:
             yield from ((first, second, state, faults) for state in states for faults in befall)
+    yield from (("supersede", "claim", WAITING, faults) for faults in (CRASH, UNKNOWN))
 
 
 #: These pairs have thousands of orders in each world; each of their kinds meets others in `make test`.
-_LONG: Final = ({"replace", "reclaim"}, {"reclaim", "delete"})
+_LONG: Final = ({"replace", "reclaim"}, {"supersede", "reclaim"}, {"supersede", "claim"}, {"reclaim", "delete"})
 
 
 @pytest.mark.parametrize(
@@ -176,6 +175,7 @@ def test_an_ack_that_frees_the_key_of_a_newer_message_is_caught(monkeypatch: pyt
     assert played(partial(meeting, "supersede", "ack", HELD), {}).violations
 
 
+@pytest.mark.full
 def test_a_claim_that_delivers_a_superseded_message_again_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ExpiredLeases, "add", lambda due, again: due.by_level.setdefault(0, []).append(again))
     assert played(partial(meeting, "supersede", "reclaim", HELD), {}).violations
