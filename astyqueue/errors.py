@@ -11,6 +11,7 @@
     │   ├── QueueDoesNotExist   a queue service has no queue of this name
     │   └── UnknownTrigger      no trigger of this name was registered in this process
     ├── KeyTaken                another message has the unique key; nothing was sent
+    ├── QueueFull               the queue has as many messages as it may have; nothing was sent
     ├── Vetoed                  a hook refused a send or a settle
     ├── LeaseLost               the receipt is no longer current; nothing was changed
     ├── AlreadySettled          this delivery was settled before
@@ -168,6 +169,28 @@ class KeyTaken(AstyqueueError):
             f"key {key!r:.120} is taken by {'repeating ' if repeats else ''}message {id} "
             f"({standing.replace('_', ' ')}), so nothing was sent. The key is free once {until}; "
             'send with unique="keep" to keep that message, or unique="replace" to replace it unless it is under a lease'
+        )
+
+
+class QueueFull(AstyqueueError):
+    """A queue has as many messages as its `max_messages` allows; what was to be sent was not."""
+
+    def __init__(self, queue: str, *, counted: int, limit: int, waited: int = 0, sent: int = 0) -> None:
+        """The messages that were counted, and how many the queue may have.
+
+        `waited`: microseconds for which the send waited for room; `sent`: the messages that the same call sent before.
+        """
+        self.queue = queue
+        self.counted = counted
+        self.limit = limit
+        self.waited = waited
+        self.sent = sent
+        after = f" after a wait of {waited / 1_000_000:g} s" if waited else ""
+        what = f"{sent} messages of this call were sent, the others were not" if sent else "nothing was sent"
+        super().__init__(
+            f"queue {queue!r} is full{after}: it has {counted} messages, and max_messages is {limit}, so {what}. "
+            "Send again when consumers have taken some, raise max_messages, or choose another overflow: "
+            "block, drop_oldest or forward"
         )
 
 

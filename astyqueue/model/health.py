@@ -162,6 +162,7 @@ def findings_of(health: QueueHealth) -> list[Finding]:
         *_served(health),
         *_permits(health),
         _late(health),
+        *_expired(health),
         *_leases(health),
         *_parked(health),
         *_stuck(health),
@@ -283,6 +284,18 @@ def _work(health: QueueHealth) -> Finding:
     reason = f"no process has changed them for {length_text(STILL)} or more{last}"
     remedy = f"start a worker or a consumer on {health.settings.name}; if one runs, check its log for errors"
     return Finding(health.subject, Severity.WARNING, fact, reason, remedy)
+
+
+def _expired(health: QueueHealth) -> Iterator[Finding]:
+    """Whether messages lie longer than the queue allows: no process sends to it or consumes from it."""
+    cap = health.settings.behaviour.expires_cap_us
+    oldest = min((row.waiting_since for row in health.rows if row.waiting_since is not None), default=health.now)
+    if not cap or oldest + cap > health.now - STILL:
+        return
+    fact = f"messages have expired and lie there, the oldest due {health.at(oldest)}"
+    reason = "processes that send or consume make dead letters of them within minutes, and none does"
+    remedy = f"start a worker or a consumer on {health.settings.name}, or delete them: astyqueue clear"
+    yield Finding(f"expired messages of {health.subject}", Severity.WARNING, fact, reason, remedy)
 
 
 def _late(health: QueueHealth) -> Finding:

@@ -13,7 +13,8 @@ from astyqueue.errors import BadInput
 from astyqueue.model.body import encode_body
 from astyqueue.model.envelope import ATTEMPTS_MOST, LEASE_LEAST, LEASE_MOST, Envelope, encode, encode_plain
 from astyqueue.model.schedule import SCHEDULE
-from astyqueue.model.settings import Settings
+from astyqueue.model.settings import Behaviour, Settings
+from astyqueue.model.sorting import priority_by_header
 from astyqueue.model.validation import check_text
 from astyqueue.text import length_text
 
@@ -23,12 +24,14 @@ class Unique(StrEnum):
 
     REJECT: it is not sent; KeyTaken is raised. KEEP: it is not sent; the other message is kept. REPLACE: it replaces
     the other message and keeps that one's due time. DEBOUNCE: it replaces the other message, with its own due time.
+    SUPERSEDE: as DEBOUNCE, and also while the other message is leased, which is then not delivered again.
     """
 
     REJECT = "reject"
     KEEP = "keep"
     REPLACE = "replace"
     DEBOUNCE = "debounce"
+    SUPERSEDE = "supersede"
 
 
 KEY_BYTES: Final = 512
@@ -42,7 +45,7 @@ class Message:
     `delay` counts from now, `at` is an aware datetime; from `expires` on (an aware datetime, or a duration after the
     due time) no consumer is handed the message. `lease=0` hands it out at most once. Of a queue's messages sent with
     `unique`, at most one has the key: "reject" raises KeyTaken if another message has it, "keep" keeps that one,
-    "replace" and "debounce" cancel it.
+    "replace", "debounce" and "supersede" cancel it.
     """
 
     body: object
@@ -100,18 +103,19 @@ class MessageEncoder:
         self._settings = settings
         self._now = now
         self._plain: Message | None = None
+        self._plain_priority = 0
 
     def compose(self, body: object, options: Message) -> PreparedMessage:
         """Encode one message. BadInput if the body or an option is invalid; nothing was sent."""
         encoded = encode_body(body, self._settings.behaviour.body_bytes)
         if options is self._plain:
-            return PreparedMessage(0, options.priority, None, encode_plain(self._now, encoded), self._now)
+            return PreparedMessage(0, self._plain_priority, None, encode_plain(self._now, encoded), self._now)
         return self._with_options(encoded, options)
 
     def _with_options(self, encoded: bytes, options: Message) -> PreparedMessage:
-        priority = _priority(options.priority, self._settings)
-        if _is_plain(options):
-            self._plain = options
+        priority = _priority(options, self._settings)
+        if _is_plain(options) and self._settings.behaviour.life is None:
+            self._plain, self._plain_priority = options, priority
             return PreparedMessage(0, priority, None, encode_plain(self._now, encoded), self._now)
         due = _due(options, self._now)
         unique = unique_of(options)
@@ -120,7 +124,7 @@ class MessageEncoder:
             due=due,
             key=_key(options.key),
             headers=_headers(options.headers),
-            expires=_expires(options.expires, max(due, self._now)),
+            expires=_expires(options.expires, max(due, self._now), self._settings.behaviour),
             lease=_lease(options.lease, self._settings.behaviour.lease_cap_us),
             attempts=_attempts(options.max_attempts, self._settings.behaviour.max_attempts_cap),
             body=None,
@@ -144,8 +148,13 @@ def _is_plain(message: Message) -> bool:
     )
 
 
-def _priority(priority: int, settings: Settings) -> int:
-    levels = settings.layout.priorities
+def _priority(message: Message, settings: Settings) -> int:
+    levels, priority = settings.layout.priorities, message.priority
+    if header := settings.behaviour.sort_header:
+        if priority == 0:
+            return priority_by_header(settings, message.headers)
+        problem = f"queue {settings.name!r} is sorted by the header {header!r}: give that, and no priority"
+        raise BadInput(problem)
     if type(priority) is not int or not 0 <= priority < levels:
         allowed = "has one priority, 0" if levels == 1 else f"has the priorities 0 to {levels - 1} (highest first)"
         problem = f"priority {priority!r} was requested, but queue {settings.name!r} {allowed}"
@@ -171,12 +180,18 @@ def range_of(since: datetime | None, until: datetime | None) -> tuple[int | None
     return begin, end
 
 
-def _expires(expires: Duration | datetime | None, due: int) -> int | None:
+def _expires(expires: Duration | datetime | None, due: int, behaviour: Behaviour) -> int | None:
     if expires is None:
-        return None
+        return None if behaviour.life is None else due + behaviour.life
     moment = upper_bound_of(expires) if isinstance(expires, datetime) else due + as_microseconds(expires)
     if moment <= due:
         problem = f"the message would expire ({expires!r}) before it is due: give it a later moment, or none"
+        raise BadInput(problem)
+    if (cap := behaviour.expires_cap_us) and moment - due > cap:
+        problem = (
+            f"expires={expires!r} exceeds the queue's expires_cap of {length_text(cap)} after the due time: "
+            "request less, or have the cap raised"
+        )
         raise BadInput(problem)
     return moment
 
@@ -207,6 +222,13 @@ def unique_of(message: Message) -> Unique | None:
         problem = f"unique={message.unique!r} without a key: give the key that must be unique"
         raise BadInput(problem)
     return unique
+
+
+def with_policy_of_queue(message: Message, settings: Settings) -> Message:
+    """The message with the policy for taken keys that its queue has for messages without one of their own."""
+    if message.key is None or message.unique is not None or not settings.behaviour.last_value:
+        return message
+    return replace(message, unique=Unique.SUPERSEDE)
 
 
 def _headers(headers: Mapping[str, str] | None) -> dict[str, str] | None:

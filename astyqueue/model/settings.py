@@ -28,9 +28,21 @@ BY_TIME: Final = "time"
 BY_KEY: Final = "key"
 SINGLE: Final = "single"
 FUNCTION: Final = "function"
+#: What a send does when its queue has `max_messages`.
+REFUSE: Final = "refuse"
+BLOCK: Final = "block"
+DROP_OLDEST: Final = "drop_oldest"
+FORWARD: Final = "forward"
 #: The most rows of a new queue: each process that works on it keeps every row in memory and scans it about once a
 #: minute.
 ROWS_AT_MOST: Final = 20_000
+#: The order of a sorted queue, and the place of a message without the header.
+ASCENDING: Final = "ascending"
+DESCENDING: Final = "descending"
+FIRST: Final = "first"
+LAST: Final = "last"
+#: The greatest bound of a queue's messages: the processes that send to it count them.
+MESSAGES_AT_MOST: Final = 1_000_000
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,100}")
 _MICROSECONDS: Final = "_us"
 _BOUNDS: Final = {"greater_than_equal": ("at least", "ge"), "less_than_equal": ("at most", "le")}
@@ -62,6 +74,16 @@ class Behaviour(BaseModel):
     `deduplication_us` after it was settled. `lease_cap_us` and `max_attempts_cap` bound the options of all
     messages, old ones too. At most `max_active_processes` claim at the same time (0: any number), each under a permit
     that runs out `permit_lease_us` after it was last renewed.
+
+    With `last_value` a message with a key is sent in place of the one that has that key (`unique="supersede"`).
+    `max_messages` (0: any number) bounds the messages that are not dead; at the bound a send does what `overflow` says:
+    "refuse", "block" for up to `overflow_wait_us`, "drop_oldest", or "forward" to the queue `overflow_to`.
+
+    A message without `expires` of its own expires `expires_us` after it is due (0: never), and any message at most
+    `expires_cap_us` after that (0: no cap), old ones too.
+
+    With `sort_header` a message has the priority of the class of that header's value: of `sort_classes` the first is
+    delivered first ("ascending") or last; without a class it is delivered with the first or the last of them.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -79,10 +101,26 @@ class Behaviour(BaseModel):
     max_attempts_cap: Annotated[int, Field(ge=1, le=ATTEMPTS_MOST)] = ATTEMPTS_MOST
     max_active_processes: Annotated[int, Field(ge=0, le=100)] = 0
     permit_lease_us: Annotated[int, Field(ge=SECOND, le=60 * _MINUTE)] = 15 * SECOND
+    last_value: bool = False
+    max_messages: Annotated[int, Field(ge=0, le=MESSAGES_AT_MOST)] = 0
+    overflow: Literal["refuse", "block", "drop_oldest", "forward"] = REFUSE
+    overflow_to: Annotated[str, Field(pattern=rf"^({_NAME.pattern})?$")] = ""
+    overflow_wait_us: Annotated[int, Field(ge=0, le=60 * _MINUTE)] = 30 * SECOND
+    expires_us: Annotated[int, Field(ge=0, le=3_650 * _DAY)] = 0
+    expires_cap_us: Annotated[int, Field(ge=0, le=3_650 * _DAY)] = 0
+    sort_header: Annotated[str, Field(max_length=200)] = ""
+    sort_classes: Annotated[str, Field(max_length=1_000)] = ""
+    sort_order: Literal["ascending", "descending"] = ASCENDING
+    sort_missing: Literal["first", "last"] = LAST
 
     def attempts(self, asked: int | None) -> int:
         """The attempts of a message: the requested number up to the cap, or the queue's if it requests none."""
         return self.max_attempts if asked is None else min(asked, self.max_attempts_cap)
+
+    @property
+    def life(self) -> int | None:
+        """Microseconds from the due time of a message without `expires` until it expires; None: it does not."""
+        return min((life for life in (self.expires_us, self.expires_cap_us) if life), default=None)
 
     def backoff(self, spent: int, chance: float) -> int:
         """Microseconds to wait after `spent` attempts; `chance` in [0, 1) decides the jitter."""

@@ -116,7 +116,7 @@ class EventFactory:
         return tuple(self._with_outcome(replace(whole, kind=kind), delivery, outcome) for kind in kinds)
 
     def of_claim(self, row: str, claimed: ClaimResult, *, at: int) -> Iterator[Event]:
-        """Events of a claim that began at the moment `at`: leases that had run out, and dead letters that it made."""
+        """Events of a claim that began at the moment `at`: leases that had run out, and messages that it ended."""
         envelopes = {one.entry.id: one.envelope for taken in claimed.claims for one in taken.held}
         envelopes |= {one.entry.id: one.envelope for one in claimed.at_most_once}
         envelopes |= {one.entry.id: one.envelope for one in claimed.buried if one.envelope}
@@ -126,6 +126,8 @@ class EventFactory:
         for entry, death, envelope in claimed.buried:
             dead = self._about(row, entry, envelope, at=death.at)
             yield replace(dead, kind=Kind.DEAD, attempt=death.attempts, why=death.kind, reason=death.reason)
+        for entry in claimed.superseded:
+            yield self.of_order(Kind.CANCELLED, MessageId(row, entry.priority, entry.id), None, why="replaced")
 
     def of_hand_out(self, row: str, claimed: ClaimResult, *, at: int) -> Iterator[Event]:
         """Events of messages that were claimed at the moment `at`; at-most-once messages are also done then."""

@@ -29,6 +29,9 @@ class QueueStats:
     - `fired`: messages that schedules sent
     - `busy_rows`: visits to rows whose lock another process had
     - `spooled`: messages that sends wrote to the spool; `sent` counts them once they are forwarded
+    - `refused`: messages that were not sent because the queue was full
+    - `evicted`: messages that sends deleted because the queue was full
+    - `forwarded`: those of `sent` that went to another queue because this one was full
     """
 
     sent: int = 0
@@ -47,6 +50,9 @@ class QueueStats:
     dropped: int = 0
     fired: int = 0
     spooled: int = 0
+    refused: int = 0
+    evicted: int = 0
+    forwarded: int = 0
     rows: Counter[str] = field(default_factory=Counter)
     _latest: deque[MessageId] = field(default_factory=partial(deque, maxlen=_LATEST), repr=False, compare=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)

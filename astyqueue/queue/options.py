@@ -22,7 +22,22 @@ _LAYOUT: Final = {name: name for name in ("time_shards", "concurrency_shards", "
 _LAYOUT_DURATIONS: Final = {"every": "time_shard_us"}
 _BEHAVIOUR: Final = {
     name: name
-    for name in ("max_attempts", "max_attempts_cap", "paused", "body_bytes", "history", "max_active_processes")
+    for name in (
+        "max_attempts",
+        "max_attempts_cap",
+        "paused",
+        "body_bytes",
+        "history",
+        "max_active_processes",
+        "last_value",
+        "max_messages",
+        "overflow",
+        "overflow_to",
+        "sort_header",
+        "sort_classes",
+        "sort_order",
+        "sort_missing",
+    )
 }
 _BEHAVIOUR_DURATIONS: Final = {
     "lease": "lease_us",
@@ -32,6 +47,9 @@ _BEHAVIOUR_DURATIONS: Final = {
     "history_kept": "history_kept_us",
     "deduplication": "deduplication_us",
     "permit_lease": "permit_lease_us",
+    "overflow_wait": "overflow_wait_us",
+    "expires": "expires_us",
+    "expires_cap": "expires_cap_us",
 }
 
 Asked = dict[str, object]

@@ -97,7 +97,8 @@ class MessageQueue(QueueAdmin):
         Of the messages sent with `unique`, at most one has this key. While another message has it: "reject" raises
         KeyTaken; "keep" sends nothing and returns the other's id, with `new` False; "replace" and "debounce" cancel the
         other, and the new one keeps its due time ("replace") or uses its own ("debounce"). A message that is leased is
-        never cancelled: KeyTaken is raised. After OutcomeUnknown the message may have been sent.
+        never cancelled: KeyTaken is raised, or with "supersede" the new one waits, and the other does not come back.
+        QueueFull if the queue has a bound and no room. After OutcomeUnknown the message may have been sent.
 
         With a `trigger` the message recurs at each occurrence, one run after the other, until the trigger ends, or
         `delete` of the id of any run or `stop` of its key ends it; it has its unique key until then. Without `unique`,

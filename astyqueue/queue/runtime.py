@@ -21,11 +21,13 @@ from astyqueue.protocol.admin.settings import change_behaviour
 from astyqueue.protocol.layout.rows import Ring
 from astyqueue.protocol.steps import Client, Steps, call_local
 from astyqueue.queue.consuming.claimer import Claimer
+from astyqueue.queue.consuming.expiry_sweep import ExpirySweep
 from astyqueue.queue.consuming.leader_follower import was_closed
 from astyqueue.queue.delivery.base_delivery import BaseDelivery, DeliveryFactory, Waiter
 from astyqueue.queue.delivery.retry_policy import RetryPolicy
 from astyqueue.queue.hooks import Hook
 from astyqueue.queue.options import DEFAULT_OPTIONS, ClientOptions, behaviour_of, check_names
+from astyqueue.queue.producing.bounded import BoundedProducer
 from astyqueue.queue.producing.follow_ups import FollowUpProducer
 from astyqueue.queue.producing.placement import Placement
 from astyqueue.queue.producing.producer import Producer, SendReport, Sent
@@ -77,11 +79,14 @@ class QueueRuntime:
         observers: Observers = UNOBSERVED,
         spooling: Spooling | None = None,
         watch: ActivityWatch | None = None,
+        forwarding: frozenset[str] = frozenset(),
     ) -> None:
         """`settings` were just read; `triggers` are users' own types; `fires`: this process fires schedules.
 
-        With `spooling`, messages are sent to a spool. All queues of a connection share one `watch`.
+        With `spooling`, messages are sent to a spool. All queues of a connection share one `watch`. `forwarding`: the
+        queues that forward to this one what is too much for them.
         """
+        self._forwarding = forwarding
         self.pid = os.getpid()
         self.clock = clock
         self.hooks = tuple(hooks)
@@ -130,12 +135,16 @@ class QueueRuntime:
     def _new_producer(self) -> Producer:
         parts = (self.process, self._ids)
         if self.spooling is None:
-            return Producer(
+            return BoundedProducer(
                 *parts,
                 settings_sync=self.settings_sync,
                 placement=self.placement,
                 hooks=self.hooks,
                 listener=self.claimer,
+                clock=self.clock,
+                opens=self._overflow_producer,
+                forwarding=self._forwarding,
+                expiry=ExpirySweep(self.process, self.clock, self.settings_sync, self.claimer.recorder),
             )
         return SpooledProducer(
             *parts,
@@ -145,6 +154,18 @@ class QueueRuntime:
             claimer=self.claimer,
             spooling=self.spooling,
         )
+
+    def _overflow_producer(self, settings: Settings, forwarding: frozenset[str]) -> Producer:
+        """The producer of another queue of the same store, to which this one forwards what is too much."""
+        return QueueRuntime(
+            settings,
+            self.clock,
+            (),
+            fires=False,
+            observers=self.observers,
+            watch=self.watch,
+            forwarding=forwarding,
+        ).producer
 
     def start_spool(self) -> None:
         """Have what is in the spool forwarded, if there is a spool; a second call does nothing."""

@@ -35,6 +35,7 @@ SAMPLES: Final = (
     errors.LayoutDiffers("emails", [("priorities", 1, 3)]),
     errors.UnknownTrigger("tides"),
     errors.KeyTaken("ada", "emails:home:0/0/1", "in_flight"),
+    errors.QueueFull("emails", counted=100, limit=100, waited=30_000_000, sent=7),
     errors.LeaseLost([f"receipt-{number}" for number in range(159)]),
     errors.AlreadySettled("receipt", "acked"),
     errors.Undecodable("emails:0:0", "its header", "format 9"),

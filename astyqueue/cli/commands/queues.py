@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -13,6 +13,11 @@ from astyqueue.printable import printable_message
 if TYPE_CHECKING:
     from astyqueue.cli.output import Record
     from astyqueue.model.settings import Settings
+
+
+#: Settings that are yes or no, and those that are text even if they look like a number.
+_TRUTHS: Final = frozenset({"paused", "last_value"})
+_TEXTS: Final = frozenset({"overflow_to", "sort_header", "sort_classes"})
 
 
 @click.group(short_help="List queues, show and change their settings.")
@@ -64,6 +69,17 @@ def show(session: Session, *, name: str) -> None:
     deduplication=7d        how long after it is settled a row of Spark or a message of a spool is not sent again
     max_active_processes=1  how many processes claim at the same time; the others stand by (0: any number) ...
     permit_lease=15s        ... and take over within this and a second when one of these has died
+    expires=1d              when a message expires that was sent without that, after it is due (0: never) ...
+    expires_cap=7d          ... and the latest moment that a message can request; it bounds how long expired ones lie
+    last_value=yes          a message with a key is sent in place of the one that has the key
+    max_messages=10000      how many messages the queue may have, about (0: any number) ...
+    overflow=drop_oldest    ... and what a send does then: refuse, block, drop_oldest or forward ...
+    overflow_wait=30s       ... how long it blocks ...
+    overflow_to=later       ... and the queue to forward to
+    sort_header=region      deliver by the value of this header ...
+    sort_classes=eu,us      ... in this order of its values, or of bounds of numbers such as <10,<100 ...
+    sort_order=ascending    ... or descending ...
+    sort_missing=last       ... and others first or last
 
     The layout (shards, priorities) is fixed when a queue is created.
     """,
@@ -71,6 +87,7 @@ def show(session: Session, *, name: str) -> None:
     astyqueue queues set emails lease=5m max_attempts=7
     astyqueue queues set emails paused=yes
     astyqueue queues set emails max_active_processes=1
+    astyqueue queues set prices last_value=yes max_messages=5000 overflow=drop_oldest
     """,
 )
 @click.argument("name")
@@ -114,15 +131,17 @@ def _setting(text: str) -> tuple[str, object]:
         message = f"invalid setting {text!r}: write NAME=VALUE, as in lease=5m"
         raise BadInput(message)
     name = name.replace("-", "_")
-    if name == "paused":
-        return name, _truth(value)
+    if name in _TRUTHS:
+        return name, _truth(name, value)
+    if name in _TEXTS:
+        return name, value
     return name, int(value) if value.isdecimal() else value
 
 
-def _truth(value: str) -> bool:
+def _truth(name: str, value: str) -> bool:
     words = {"yes": True, "true": True, "on": True, "1": True, "no": False, "false": False, "off": False, "0": False}
     if value.lower() not in words:
-        message = f"invalid value {value!r} for paused: write yes or no"
+        message = f"invalid value {value!r} for {name}: write yes or no"
         raise BadInput(message)
     return words[value.lower()]
 

@@ -13,6 +13,7 @@ from astyqueue import ids
 from astyqueue.errors import BadSetting, LayoutDiffers, NotFound, Undecodable
 from astyqueue.model.envelope import FORMAT, unframed
 from astyqueue.model.settings import (
+    FORWARD,
     ROWS_AT_MOST,
     Behaviour,
     Layout,
@@ -22,6 +23,7 @@ from astyqueue.model.settings import (
     setting_name,
     setting_text,
 )
+from astyqueue.model.sorting import check_sorting
 from astyqueue.printable import printable
 from astyqueue.protocol.layout.rows import QUEUES, settings_row
 from astyqueue.protocol.row.compare_and_set import update
@@ -33,7 +35,24 @@ from astyqueue.store import Name, Slice, Spread
 SETTINGS: Final = Name(0, 0, ids.LEAST, 0)
 _ONE_ROW: Final = Spread()
 #: Settings that older releases do not know.
-_NEWER: Final = ("deduplication_us", "lease_cap_us", "max_attempts_cap", "max_active_processes", "permit_lease_us")
+_NEWER: Final = (
+    "deduplication_us",
+    "lease_cap_us",
+    "max_attempts_cap",
+    "max_active_processes",
+    "permit_lease_us",
+    "last_value",
+    "max_messages",
+    "overflow",
+    "overflow_to",
+    "overflow_wait_us",
+    "expires_us",
+    "expires_cap_us",
+    "sort_header",
+    "sort_classes",
+    "sort_order",
+    "sort_missing",
+)
 _DEFAULTS: Final = Behaviour()
 _log: Final = logging.getLogger("astyqueue.queue")
 
@@ -64,6 +83,7 @@ def open_queue(
     `change_behaviour`, so that a process that starts with an old configuration changes nothing for the others.
     """
     asked = _settings(check_queue_name(name), spread._asdict() | dict(layout), behaviour)
+    yield from _check_overflow(asked)
     created, stored = yield from _load_or_create(asked)
     check_layout(stored, layout)
     entry = FORMAT + to_json(name)
@@ -127,8 +147,30 @@ def change_behaviour(name: str, changes: Mapping[str, object]) -> Steps[Settings
         unread = {field: written for field, written in stored.unread.items() if field not in changes}
         return encode_settings(wanted.model_copy(update={"unread": unread}))
 
+    if "overflow" in changes or "overflow_to" in changes:
+        column = yield from read_column(settings_row(name), SETTINGS, exact=True)
+        yield from _check_overflow(decode_settings(name, changed(column.value if column else None)))
     cell = yield from update(settings_row(name), SETTINGS, changed)
     return decode_settings(name, cell.value)
+
+
+def _check_overflow(wanted: Settings) -> Steps[None]:
+    """Raise BadSetting if what is too much is to go to a queue that does not exist, or would come back."""
+    if wanted.behaviour.overflow != FORWARD:
+        return
+    passed, target = [wanted.name], wanted.behaviour.overflow_to
+    while target not in passed:
+        settings = (yield from load_settings(target, exact=True)) if target else None
+        if settings is None:
+            whose = "" if passed[-1] == wanted.name else f" of {passed[-1]}"
+            message = f"overflow_to{whose} is {target!r}, and there is no such queue: create it first"
+            raise BadSetting(message)
+        passed.append(target)
+        if settings.behaviour.overflow != FORWARD:
+            return
+        target = settings.behaviour.overflow_to
+    message = f"overflow_to would forward in a circle: {' to '.join([*passed, target])}"
+    raise BadSetting(message)
 
 
 class QueueList(NamedTuple):
@@ -236,13 +278,15 @@ def _first_line(error: ValueError) -> str:
 
 def _settings(name: str, layout: Mapping[str, object], behaviour: Mapping[str, object]) -> Settings:
     try:
-        return Settings(
+        settings = Settings(
             name=name,
             layout=Layout.model_validate(dict(layout), strict=True),
             behaviour=Behaviour.model_validate(dict(behaviour), strict=True),
         )
     except ValidationError as error:
         raise bad_setting(error) from error
+    check_sorting(settings)
+    return settings
 
 
 def _differences(

@@ -12,6 +12,7 @@ from astyqueue.protocol.claiming.scan import scan_row
 from astyqueue.protocol.claiming.selection import ClaimedMessage, ClaimPlan, ClaimRequest, DeadLettered, LapsedEntry
 from astyqueue.protocol.layout.columns import (
     HEADER,
+    Entry,
     Header,
     State,
     Timer,
@@ -47,7 +48,8 @@ class Claim:
 class ClaimResult:
     """The result of a claim. `suspect`: a suspect message waits for a process without leases. `more`: the row has more.
 
-    `buried`: messages dead-lettered by the claim; `lapsed`: messages whose lease had expired. `unlocked`: the commit
+    `buried`: messages dead-lettered by the claim; `lapsed`: messages whose lease had expired; `superseded`: those of
+    them that it deleted, because other messages have their keys. `unlocked`: the commit
     deleted the columns of the row lock. `previous_owner`: the process whose row lease the claim ended, or empty.
     """
 
@@ -57,6 +59,7 @@ class ClaimResult:
     dead: int = 0
     buried: list[DeadLettered] = field(default_factory=list)
     lapsed: list[LapsedEntry] = field(default_factory=list)
+    superseded: list[Entry] = field(default_factory=list)
     undecodable: int = 0
     refused: int = 0
     more: bool = False
@@ -232,6 +235,7 @@ class _Claiming(HeaderCommits[_ClaimCommit]):
         self.claimed.at_most_once += picked.at_most_once
         self.claimed.dead += len(picked.dead)
         self.claimed.buried += picked.buried
+        self.claimed.superseded += picked.superseded
         self.claimed.undecodable += picked.undecodable
 
     def again(self, refused: int) -> Steps[bool]:

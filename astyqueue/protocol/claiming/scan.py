@@ -65,6 +65,7 @@ def scan_row(
         snapshot.timers = snapshot.dead = None
         yield from load_snapshot(snapshot, now)
         due = _due(snapshot, picked, settling)
+    picked.drop(due.superseded)
     picked.suspect = bool(due.suspects)
     if due.suspects:
         yield from _take_suspect(snapshot, picked, due.suspects)

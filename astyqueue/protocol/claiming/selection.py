@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from astyqueue import ids
 from astyqueue.ids import Id
 from astyqueue.model.envelope import ATTEMPTS_MOST, LEASE_MOST, Envelope, decode
 from astyqueue.protocol.layout.columns import Dead, Entry, State, Timer, dead_name, message_name
@@ -17,6 +18,8 @@ from astyqueue.units import SECOND
 
 #: Plain sends carry a write time an hour back. With a clock further ahead than this, the send could win over its ack.
 AHEAD_AT_MOST: Final = 50 * 60 * SECOND
+#: Why an expired message is a dead letter.
+EXPIRED: Final = "it was not handed out before the moment it expires"
 #: Messages that expired in a larger claim are claimed again in groups of this size; those of a smaller claim, one by
 #: one.
 SUSPECT_GROUP: Final = 20
@@ -28,7 +31,7 @@ class ClaimRequest:
 
     With `keeps`, the claim takes or extends the row lease, if row `leases` are in use; `yields`: give up after a
     refusal. `unlocks`: columns of a row lock that the claim's commit deletes. The caps bound the messages' own
-    settings.
+    settings; `expires_cap` is the longest time from the due time until a message expires, and 0 is none.
     """
 
     want: int
@@ -41,6 +44,7 @@ class ClaimRequest:
     unlocks: tuple[Name, ...] = ()
     lease_cap: int = LEASE_MOST
     max_attempts_cap: int = ATTEMPTS_MOST
+    expires_cap: int = 0
 
 
 class ClaimedMessage(NamedTuple):
@@ -75,8 +79,9 @@ Group = tuple[int, Part | None]
 class ClaimPlan:
     """A claim that is planned, not yet committed; `read` counts the bytes of messages that were read for it.
 
-    `leaving`: the ids that leave each timer. `early`: messages that may not be claimed yet, by the moment
-    (microseconds) until which they are hidden. `buried`: messages to dead-letter, at most `burials`.
+    `leaving`: the ids that leave each timer. `superseded`: messages that are deleted instead. `early`: messages that
+    may not be claimed yet, by the moment (microseconds) until which they are hidden. `buried`: messages to dead-letter,
+    at most `burials`.
     """
 
     order: ClaimRequest
@@ -89,6 +94,7 @@ class ClaimPlan:
     leaving: dict[Name, set[Id]] = field(default_factory=dict)
     along: dict[Id, SettleEffects] = field(default_factory=dict)
     buried: list[DeadLettered] = field(default_factory=list)
+    superseded: list[Entry] = field(default_factory=list)
     early: dict[int, list[Entry]] = field(default_factory=dict)
     cursors: list[list[Id]] = field(default_factory=list)
     undecodable: int = 0
@@ -134,9 +140,11 @@ class ClaimPlan:
             return self._add_dead(entry, "undecodable", f"its message cannot be read: {error}")
         if envelope.sent > self.now + AHEAD_AT_MOST:
             return self._put_off(entry, envelope.sent - AHEAD_AT_MOST)
-        if envelope.expires is not None and envelope.expires <= self.now:
-            reason = "it was not handed out before the moment it expires"
-            return self._add_dead(entry, "expired", reason, envelope=envelope)
+        cap = self.order.expires_cap
+        if (envelope.expires is not None and envelope.expires <= self.now) or (
+            cap and ids.moment(entry.id) + cap <= self.now
+        ):
+            return self._add_dead(entry, "expired", EXPIRED, envelope=envelope)
         own = envelope.attempts
         allowed = self.order.max_attempts if own is None else min(own, self.order.max_attempts_cap)
         if entry.spent >= allowed:
@@ -181,8 +189,16 @@ class ClaimPlan:
 
     @property
     def consumed(self) -> list[Name]:
-        """The messages that are deleted as they are claimed: those delivered at most once."""
-        return [message_name(held.entry.priority, held.entry.id) for held in self.at_most_once]
+        """The messages that the claim deletes: those delivered at most once, and superseded ones."""
+        gone = [*[held.entry for held in self.at_most_once], *self.superseded]
+        return [message_name(entry.priority, entry.id) for entry in gone]
+
+    def drop(self, superseded: list[Redelivery]) -> None:
+        """Plan to delete superseded messages whose leases ran out, as many as the commit has room for."""
+        for again in superseded[: self.burials]:
+            self.superseded.append(again.entry)
+            self.leaving.setdefault(again.timer.name, set()).add(again.entry.id)
+        self.burials -= len(self.superseded)
 
 
 class Redelivery(NamedTuple):
@@ -197,17 +213,20 @@ class Redelivery(NamedTuple):
 class ExpiredLeases:
     """Redeliveries by priority, parked ones (highest priority first), and suspects: messages that may crash workers.
 
-    `has_more`: messages were left out.
+    `superseded` ones are not delivered again. `has_more`: messages were left out.
     """
 
     by_level: dict[int, list[Redelivery]] = field(default_factory=dict)
     parked: list[Redelivery] = field(default_factory=list)
     suspects: list[Redelivery] = field(default_factory=list)
+    superseded: list[Redelivery] = field(default_factory=list)
     has_more: bool = False
 
     def add(self, again: Redelivery) -> None:
         """Sort in one message."""
-        if again.part is not None and again.part[1] == _SUSPECT:
+        if again.entry.superseded:
+            self.superseded.append(again)
+        elif again.part is not None and again.part[1] == _SUSPECT:
             self.suspects.append(again)
         elif again.timer.state == State.PARKED:
             self.parked.append(again)

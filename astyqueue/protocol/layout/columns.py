@@ -73,6 +73,8 @@ _TIMER: Final = struct.Struct(">H8sH?B")
 _ENTRY: Final = struct.Struct(">16sBH")
 _MARK: Final = struct.Struct(">16sBHQ")
 _COUNT: Final = struct.Struct(">H")
+#: The bit of an entry's attempts that says that it was superseded; attempts need fewer.
+_SUPERSEDED: Final = 0x8000
 #: Most bytes of a name, whose length is stored in one byte.
 _NAME_BYTES: Final = 255
 #: The greatest version and floor, which leaves room for the next, and the highest priority of any queue.
@@ -137,11 +139,15 @@ def _split(packed: bytes, count: int) -> tuple[Id, ...]:
 
 
 class Entry(NamedTuple):
-    """A message that a timer hides; `spent`: the attempts used so far."""
+    """A message that a timer hides; `spent`: the attempts used so far.
+
+    `superseded`: it is leased, and another message has its unique key since. It is not delivered again.
+    """
 
     id: Id
     priority: int
     spent: int
+    superseded: bool = False
 
 
 class Mark(NamedTuple):
@@ -188,14 +194,15 @@ class Timer:
         that grows: the later value wins.
         """
         holder = _short(self.holder)
-        lightness = _EMPTY - 2 * len(self.entries) - len(self.marks)
+        superseded = [entry for entry in self.entries if entry.superseded]
+        lightness = _EMPTY - 2 * len(self.entries) - len(self.marks) + len(superseded)
         return b"".join(
             (
                 FORMAT,
                 _TIMER.pack(lightness, self.nonce, self.made_for, self.alone, len(holder)),
                 holder,
                 _COUNT.pack(len(self.entries)),
-                *[_ENTRY.pack(*entry) for entry in self.entries],
+                *[_ENTRY.pack(id_, level, spent | again * _SUPERSEDED) for id_, level, spent, again in self.entries],
                 *[_MARK.pack(*mark) for mark in self.marks],
             )
         )
@@ -213,7 +220,10 @@ def decode_timer(row: str, name: Name, value: bytes) -> Timer:
         last = first + count * _ENTRY.size
         if last > len(packed):
             _cut_short(count)
-        entries = tuple(map(Entry._make, _ENTRY.iter_unpack(packed[first:last])))
+        entries = tuple(
+            Entry(id_, level, spent & ~_SUPERSEDED, spent >= _SUPERSEDED)
+            for id_, level, spent in _ENTRY.iter_unpack(packed[first:last])
+        )
         marks = tuple(map(Mark._make, _MARK.iter_unpack(packed[last:])))
         _check_listed(name, (*entries, *marks))
     except (ValueError, struct.error) as error:
@@ -300,6 +310,12 @@ def timer_without(timer: Timer, leaving: set[Id]) -> Timer | None:
     entries = tuple(entry for entry in timer.entries if entry.id not in leaving)
     marks = tuple(mark for mark in timer.marks if mark.id not in leaving)
     return encoded(replace(timer, entries=entries, marks=marks)) if entries or marks else None
+
+
+def timer_superseding(timer: Timer, id_: Id) -> Timer:
+    """The timer in which this message is superseded, under the same name."""
+    entries = tuple(entry._replace(superseded=True) if entry.id == id_ else entry for entry in timer.entries)
+    return encoded(replace(timer, entries=entries))
 
 
 def hidden_by(timer: Timer) -> list[Entry | Mark]:

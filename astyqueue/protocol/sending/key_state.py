@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from astyqueue.ids import Id
 from astyqueue.model.schedule import Origin, Run, Schedule
-from astyqueue.protocol.layout.columns import State, Timer, dead_name, message_name
+from astyqueue.protocol.layout.columns import State, Timer, dead_name, message_name, timer_superseding
 from astyqueue.protocol.layout.schedule_column import decode_schedule, run_of, trigger_name
 from astyqueue.protocol.layout.unique_key import KeyOwner, KeyOwningSchedule, decode_owner, key_name
 from astyqueue.protocol.row.snapshot import RowSnapshot
@@ -137,6 +137,17 @@ def cancel(plan: CommitPlan, snapshot: RowSnapshot, state: KeyState) -> None:
         plan.shrunk += timers_without(snapshot, {message.id})
     if state.repeats is not None:
         plan.shrunk += [(timer, None) for timer in occurrence_timers(snapshot, state.repeats.schedule.name)]
+
+
+def supersede(plan: CommitPlan, snapshot: RowSnapshot, owner: KeyOwner) -> None:
+    """Add to a plan that the leased message that has a key is not delivered again.
+
+    Its lease stays, but the settle that ends it finds the timer changed. So it neither frees the key, which the new
+    message has, nor gives the old one back.
+    """
+    for timer in (snapshot.timers or {}).values():
+        if any(entry.id == owner.id for entry in timer.entries):
+            plan.shrunk.append((timer, timer_superseding(timer, owner.id)))
 
 
 def occurrence_timers(snapshot: RowSnapshot, schedule: str) -> list[Timer]:

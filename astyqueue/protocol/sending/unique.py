@@ -1,7 +1,8 @@
 """Sends with a unique key: one commit writes the key and its message, so that a crashed producer never keeps a key.
 
 A plain send expects the keys to be free and the header unchanged, but does not bump it: its messages wait like any
-others. A replacing send cancels the message that has the key in the same commit, and bumps the header. For both, the
+others. A replacing send cancels the message that has the key in the same commit, and bumps the header; a superseding
+one does so too, and marks a message that is leased, which cannot be cancelled, as superseded in its timer. For all, the
 header shows whether a commit of unknown outcome may have been applied: while it is unchanged no process has claimed
 from the row, so the key would still name the message.
 """
@@ -31,12 +32,12 @@ from astyqueue.protocol.row.transaction import (
     contend,
 )
 from astyqueue.protocol.sending.insert import LATE, register_late
-from astyqueue.protocol.sending.key_state import FREE, KeyState, cancel, key_states
+from astyqueue.protocol.sending.key_state import FREE, KeyState, cancel, key_states, supersede
 from astyqueue.protocol.steps import Client, Steps, read_one
 from astyqueue.store import Name, Named, Put
 
 #: The modes that cancel the message that has the key, unless it is leased.
-CANCELS: Final = frozenset({Unique.REPLACE, Unique.DEBOUNCE})
+CANCELS: Final = frozenset({Unique.REPLACE, Unique.DEBOUNCE, Unique.SUPERSEDE})
 #: Commits of unknown outcome before OutcomeUnknown is raised.
 _UNKNOWNS: Final = 5
 
@@ -93,12 +94,15 @@ def send_unique(process: Client, row: str, wanted: Sequence[UniqueMessage]) -> S
     return sending.holders
 
 
-def send_replacing(process: Client, row: str, wanted: UniqueMessage, *, keeps_due: bool) -> Steps[KeyHolder]:
+def send_replacing(
+    process: Client, row: str, wanted: UniqueMessage, *, keeps_due: bool, supersedes: bool = False
+) -> Steps[KeyHolder]:
     """Send a message in place of the one that has its key; returns the key's holder. A leased message is not replaced.
 
-    With `keeps_due` it is due when the replaced message was, if that is in the future.
+    With `keeps_due` it is due when the replaced message was, if that is in the future. With `supersedes` it is also
+    sent while the other one is leased, which is then not delivered again; a repeated message is not replaced.
     """
-    sending = _Replacing(process, row, wanted, keeps_due=keeps_due)
+    sending = _Replacing(process, row, wanted, keeps_due=keeps_due, supersedes=supersedes)
     yield from sending.carry_out()
     holder = sending.holders[wanted.key]
     return holder._replace(replaced=sending.replaced) if holder.sent else holder
@@ -232,10 +236,11 @@ class _Unique(_Sending):
 
 
 class _Replacing(_Sending):
-    def __init__(self, process: Client, row: str, wanted: UniqueMessage, *, keeps_due: bool) -> None:
+    def __init__(self, process: Client, row: str, wanted: UniqueMessage, *, keeps_due: bool, supersedes: bool) -> None:
         super().__init__(process, row)
         self._wanted = wanted
         self._keeps_due = keeps_due
+        self._supersedes = supersedes
         self.replaced: MessageId | None = None
         self._snapshot = RowSnapshot(row, 1)
         self._put_off: dict[int, UniqueMessage] = {}
@@ -250,13 +255,17 @@ class _Replacing(_Sending):
             return _Planned([], None)
         state = self._state(self._wanted)
         holder = key_holder(self._row, state)
-        if holder and state.in_hand(self._snapshot, self._process.now()):
+        in_hand = state.in_hand(self._snapshot, self._process.now())
+        if holder and (state.repeats if self._supersedes else in_hand):
             self.holders = {self._wanted.key: holder}
             return None
-        self.replaced = holder.id if holder else None
+        self.replaced = holder.id if holder and not in_hand else None
         sent = self._in_place_of(state.owner)
         plan = RemovalPlan(taken=[(state.column, Put(key_name(sent.key), sent.owner.encode()))], puts=[sent.put])
-        cancel(plan, self._snapshot, state)
+        if state.owner and in_hand:
+            supersede(plan, self._snapshot, state.owner)
+        else:
+            cancel(plan, self._snapshot, state)
         if state.repeats:
             plan.freed.append(state.repeats.column)
         change = RowTransaction(self._row)

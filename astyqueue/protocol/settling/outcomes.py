@@ -95,13 +95,15 @@ SHARED: Final = 20
 class SettlePlan:
     """The changes that outcomes make to one timer: computed, not yet committed.
 
-    `left`: the timer that remains. `written`: marks of settled messages, and follow-ups. `raised`: after a header
-    commit, the previous header and the one it wrote.
+    `left`: the timer that remains. `dropped`: superseded messages that were given back, and are deleted instead.
+    `written`: marks of settled messages, and follow-ups. `raised`: after a header commit, the previous header and the
+    one it wrote.
     """
 
     timer: Timer
     left: Timer | None
     acked: list[Name] = field(default_factory=list)
+    dropped: list[Name] = field(default_factory=list)
     dead: dict[Name, bytes] = field(default_factory=dict)
     moved: list[Timer] = field(default_factory=list)
     sooner: list[Timer] = field(default_factory=list)
@@ -112,7 +114,7 @@ class SettlePlan:
     def add_to(self, change: RowTransaction) -> None:
         """Add it to a transaction; with `sooner` timers, that must be a header commit."""
         change.replace(self.timer, self.left)
-        change.delete(*self.acked, *self.freed)
+        change.delete(*self.acked, *self.dropped, *self.freed)
         change.put_all(*self.written)
         for name, value in self.dead.items():
             change.put(name, value)
@@ -122,7 +124,7 @@ class SettlePlan:
     def ack(self, entry: Entry, outcome: Ack) -> None:
         """Delete the message and send its follow-ups; free its key and write its mark, if it has them."""
         self.acked.append(message_name(entry.priority, entry.id))
-        if outcome.along.frees is not None:
+        if outcome.along.frees is not None and not entry.superseded:
             self.freed.append(outcome.along.frees)
         if outcome.along.mark is not None:
             self.written.append(outcome.along.mark)
@@ -131,7 +133,7 @@ class SettlePlan:
     def reject(self, entry: Entry, dead: Dead, along: SettleEffects) -> None:
         """Dead-letter the message and free its key. It needs no mark: an idempotent send finds the message itself."""
         self.dead[dead_name(entry.priority, entry.id)] = dead.encode()
-        if along.frees is not None:
+        if along.frees is not None and not entry.superseded:
             self.freed.append(along.frees)
 
     @property
@@ -161,6 +163,7 @@ class SettlePlan:
         """The outcome of each message that leaves the timer or gets a mark in it."""
         kinds: dict[Id, type[Outcome]] = {name.id: Ack for name in self.acked}
         kinds.update((name.id, Reject) for name in self.dead)
+        kinds.update((name.id, Release) for name in self.dropped)
         kinds.update((mark.id, Release) for mark in self.marked)
         for timer in (*self.moved, *self.sooner):
             kinds.update((entry.id, Extend if timer.state == State.LEASED else Release) for entry in timer.entries)
@@ -194,6 +197,8 @@ def plan_settle(process: Client, timer: Timer, wanted: Outcomes, *, marking: boo
         elif isinstance(outcome, Reject):
             dead = Dead(process.now(), outcome.spent, outcome.kind, outcome.reason, timer.nonce.hex())
             worked.reject(entry, dead, outcome.along)
+        elif entry.superseded:
+            worked.dropped.append(message_name(entry.priority, entry.id))
         else:
             released.append(Move(outcome.state, outcome.due, (entry._replace(spent=outcome.spent),)))
     sooner = [move for move in released if move.due < least]
@@ -201,7 +206,9 @@ def plan_settle(process: Client, timer: Timer, wanted: Outcomes, *, marking: boo
     later += [Move(State.LEASED, due, tuple(sorted(entries))) for due, entries in extended.items()]
     marks = timer.marks
     if marking:
-        marks += tuple(Mark(*entry, move.due) for move in sooner for entry in move.entries)
+        marks += tuple(
+            Mark(entry.id, entry.priority, entry.spent, move.due) for move in sooner for entry in move.entries
+        )
     else:
         worked.sooner = _timers(process, timer, sooner)
     worked.moved = _timers(process, timer, later)

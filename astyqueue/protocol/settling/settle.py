@@ -204,12 +204,13 @@ def traces_of(row: str, worked: SettlePlan) -> Steps[dict[Id, type[Outcome]]]:
     another one that the same commit would have deleted is still there: a deleted message never returns.
     """
     moved = {timer.name: timer for timer in (*worked.moved, *worked.sooner)}
-    found = yield from read_one(Named(row, (worked.timer.name, *worked.acked, *worked.dead, *moved)), exact=True)
+    deleted = (*worked.acked, *worked.dropped)
+    found = yield from read_one(Named(row, (worked.timer.name, *deleted, *worked.dead, *moved)), exact=True)
     values = {column.name: column.value for column in found}
-    if not values.keys().isdisjoint(worked.acked):
+    if not values.keys().isdisjoint(deleted):
         return {}
     there = {entry.id for name, timer in moved.items() if name in values for entry in timer.entries}
-    there.update(name.id for name in worked.acked)
+    there.update(name.id for name in deleted)
     there.update(name.id for name, value in worked.dead.items() if values.get(name) == value)
     current = values.get(worked.timer.name)
     if worked.marked and current is not None and (timer := _readable(row, worked.timer.name, current)):

@@ -74,6 +74,7 @@ def settle(core: QueueRuntime, receipt: Receipt | str, outcome_of: Callable[[Rec
     if delivery is not None:
         delivery.settled = None if isinstance(outcome, Extend) else WORDS[type(outcome)]
         core.claimer.notifier.settled(delivery, WORDS[type(outcome)])
+        core.claimer.recorder.superseded([delivery], settled)
         core.claimer.notifier.call()
     yield from core.claimer.announce([(row, None)])
 

@@ -15,7 +15,7 @@ from astyqueue.ids import is_derived
 from astyqueue.model.body import encode_body
 from astyqueue.model.envelope import MessageId, decode
 from astyqueue.model.event import Kind
-from astyqueue.model.message import Message, MessageEncoder, unique_of
+from astyqueue.model.message import Message, MessageEncoder, Unique, unique_of
 from astyqueue.model.schedule import (
     SCHEDULE,
     Misfire,
@@ -116,7 +116,7 @@ def template_of(core: QueueRuntime, message: Message) -> Template:
     composer = MessageEncoder(core.settings, core.process.now())
     composed = composer.compose(_SHORTEST, replace(message, body=_SHORTEST))  # the body itself is checked below
     envelope = decode(composed.value)
-    expires = None if message.expires is None else as_microseconds(message.expires)
+    expires = core.settings.behaviour.life if message.expires is None else as_microseconds(message.expires)
     headers = envelope.headers or {}
     body = encode_body(message.body, most)
     return Template(body, composed.priority, envelope.key, headers, expires, envelope.lease, envelope.attempts)
@@ -152,6 +152,9 @@ def send_recurring(core: QueueRuntime, message: Message, trigger: Trigger, polic
     """
     _check_trigger(trigger)
     unique = unique_of(message)
+    if unique is Unique.SUPERSEDE:
+        problem = f'unique="{unique}" replaces single messages: with a trigger give keep, reject, replace or debounce'
+        raise BadInput(problem)
     template = template_of(core, replace(message, unique=None))
     yield from core.settings_sync.time.follow()
     process = core.process

@@ -20,6 +20,7 @@ from astyqueue.errors import StoreError, Undecodable
 from astyqueue.protocol.settling.outcomes import Outcome
 from astyqueue.protocol.steps import Client, Steps
 from astyqueue.queue.consuming.at_most_once import AtMostOnceBuffer
+from astyqueue.queue.consuming.expiry_sweep import ExpirySweep
 from astyqueue.queue.consuming.firing import ScheduleFiring
 from astyqueue.queue.consuming.follow_up_sending import FollowUpSending
 from astyqueue.queue.consuming.leader_follower import Leadership, Participants
@@ -96,6 +97,7 @@ class Claimer:
             recorder=recorder,
             follow_ups=FollowUpSending(process, recorder, self.announce),
             permit=permit,
+            expiry=ExpirySweep(process, clock, settings_sync, recorder),
         )
         self._resting = LeaderWait(clock, scheduler, settings_sync, self._outcomes, self.leases, self.history, permit)
         self._claimed_last = False

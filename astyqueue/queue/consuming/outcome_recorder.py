@@ -15,6 +15,7 @@ from astyqueue.model.event import Event, Kind
 from astyqueue.observe.events import LeaseRenewed, OutcomeLost, Settled
 from astyqueue.observe.observers import Observers
 from astyqueue.protocol.settling.outcomes import ACK, Ack, Extend, Outcome, Reject, Release
+from astyqueue.protocol.settling.settle import SettleResult
 from astyqueue.queue.delivery.base_delivery import BaseDelivery, settled_already
 from astyqueue.queue.history_writer import HistoryWriter
 from astyqueue.queue.hooks import HookNotifier
@@ -163,6 +164,21 @@ class OutcomeRecorder:
             if delivery.id not in gone:
                 messages.setdefault(WORDS[type(outcome)], []).append(delivery.message_id)
         self.observers.notify(*[Settled(row, word, tuple(ids)) for word, ids in messages.items()])
+
+    def superseded(self, deliveries: Iterable[BaseDelivery], settled: SettleResult) -> None:
+        """Record which of these messages were given back and deleted: others had taken their unique keys."""
+        dropped = {name.id for plan in settled.done for name in plan.dropped}
+        if not dropped:
+            return
+        gone, events = [one for one in deliveries if one.id in dropped], self.history.events
+        self.history.note(
+            Kind.CANCELLED,
+            lambda: [
+                events.of_order(Kind.CANCELLED, one.message_id, one.held.envelope.key, why="replaced") for one in gone
+            ],
+        )
+        for one in gone:
+            self.notifier.deleted(one.message_id, "replaced")
 
     def conclude(self, pending: PendingOutcome, *, lost: bool) -> None:
         """End the wait for an outcome that is in the store or came too late, and queue its hook calls."""

@@ -22,6 +22,7 @@ from astyqueue.protocol.settling.outcomes import Outcome, Release
 from astyqueue.protocol.settling.settle import SettleRequest, settle
 from astyqueue.protocol.steps import Client, Steps
 from astyqueue.queue.consuming.at_most_once import AtMostOnceBuffer
+from astyqueue.queue.consuming.expiry_sweep import ExpirySweep
 from astyqueue.queue.consuming.firing import ScheduleFiring
 from astyqueue.queue.consuming.follow_up_sending import FollowUpSending, log_refused
 from astyqueue.queue.consuming.lease_table import LeaseTable
@@ -66,6 +67,7 @@ class RowWorker:
     recorder: OutcomeRecorder
     follow_ups: FollowUpSending
     permit: ProcessPermit
+    expiry: ExpirySweep
     emptying: bool = False
 
     def settle(self, name: str) -> Steps[None]:
@@ -159,6 +161,8 @@ class RowWorker:
         yield from self.recorder.history.tell(self.recorder.history.events.of_claim(row.name, claimed, at=began))
         yield from self.follow_ups.report()
         yield from self._announce_releases(waiting)
+        if (yield from self.expiry.visit(row.name)):
+            self.scheduler.changed(row.name)
 
     def _settled(self, waiting: list[tuple[Lease, dict[Id, Outcome]]], claimed: ClaimResult) -> None:
         """Apply the settles that were committed with a claim, or beside it."""
@@ -187,6 +191,7 @@ class RowWorker:
             leases=leases,
             lease_cap=behaviour.lease_cap_us,
             max_attempts_cap=behaviour.max_attempts_cap,
+            expires_cap=behaviour.expires_cap_us,
         )
 
     def _hand_out(self, row: str, claimed: ClaimResult, shares: Shares) -> None:
@@ -212,6 +217,8 @@ class RowWorker:
             self.firings.handed_out(held for taken in claimed.claims for held in taken.held)
         for entry, death, _ in claimed.buried:
             self.recorder.notifier.buried(_id(row, entry), death.kind, death.reason)
+        for entry in claimed.superseded:
+            self.recorder.notifier.deleted(_id(row, entry), "replaced")
 
 
 def events_of_claim(row: str, claimed: ClaimResult, *, shared: bool) -> Iterator[ObservedEvent]:

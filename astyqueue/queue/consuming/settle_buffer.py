@@ -235,8 +235,8 @@ class SettleBuffer:
             extension = self._end_renewal(lease)
             deliveries = dict(lease.deliveries) if extension else {}
             committed = self._committed(lease, outcomes)
-            lost = self._leases.settled(lease, outcomes, settled)
-        gone = {delivery.id for delivery in lost}
+            gone = {delivery.id for delivery in self._leases.settled(lease, outcomes, settled)}
+        self._recorder.superseded((one.delivery for one in committed), settled)
         followed = _followed(committed, gone) if lease.followed else []
         self._recorder.count([outcome for id_, outcome in outcomes.items() if id_ not in gone])
         if self._recorder.observers.on:

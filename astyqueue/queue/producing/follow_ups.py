@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from astyqueue.errors import BadInput
 from astyqueue.ids import IdSource
 from astyqueue.model.envelope import MessageId
-from astyqueue.model.message import Message, MessageEncoder, PreparedMessage
+from astyqueue.model.message import Message, MessageEncoder, PreparedMessage, with_policy_of_queue
 from astyqueue.protocol.layout.rows import Ring
 from astyqueue.protocol.sending.idempotent import numbered_id
 from astyqueue.protocol.steps import Client, Steps
@@ -48,8 +48,11 @@ class FollowUpProducer:
 
         Otherwise its id follows from the origin, the number and the message, so that it is the same in every attempt.
         """
-        if message.unique is not None:
-            problem = "a follow-up has no unique key, which takes a commit of its own: leave out unique="
+        if with_policy_of_queue(message, self._settings_sync.settings).unique is not None:
+            problem = (
+                "a follow-up has no unique key, which takes a commit of its own: leave out unique=, and in a queue "
+                "with last_value the key"
+            )
             raise BadInput(problem)
         self._settings_sync.check_same_queue()
         now = self._process.now()

@@ -15,7 +15,7 @@ from astyqueue.errors import BadInput, StoreUnavailable, Vetoed
 from astyqueue.ids import IdSource, moment
 from astyqueue.model.envelope import MessageId
 from astyqueue.model.event import Kind
-from astyqueue.model.message import Message, MessageEncoder, PreparedMessage, Unique, own_options
+from astyqueue.model.message import Message, MessageEncoder, PreparedMessage, Unique, own_options, with_policy_of_queue
 from astyqueue.protocol.layout.rows import Ring
 from astyqueue.protocol.sending.insert import message_put, send
 from astyqueue.protocol.sending.key_hints import write_key_hints
@@ -150,17 +150,26 @@ class Producer:
         """Send one message; it is in the store when this returns."""
         yield from self._keep_up()
         now = self._process.now()
+        message = with_policy_of_queue(message, self._settings_sync.settings)
         composed = MessageEncoder(self._settings_sync.settings, now).compose(message.body, message)
         for hook in self._hooks:
             hook.before_send(message)
-        if composed.unique:
-            sent = yield from self._send_unique(composed)
-        else:
-            sent = yield from self._send_plain(composed, now)
+        sent = yield from self._send_prepared(message, composed, now)
         for hook in self._hooks if sent.new else ():
             notified(hook.after_send, message, sent.id)
         self._count_sent(sent.new)
         return sent
+
+    def adapted(self, message: Message) -> Message:
+        """A message of another queue with a priority of this one: the nearest."""
+        sorted_here = self._settings_sync.behaviour.sort_header
+        return replace(message, priority=0 if sorted_here else min(message.priority, self._ring.layout.priorities - 1))
+
+    def _send_prepared(self, message: Message, composed: PreparedMessage, now: int) -> Steps[Sent]:  # noqa: ARG002 - for producers that send it elsewhere
+        """Send one message that was checked and that hooks let pass."""
+        if composed.unique:
+            return (yield from self._send_unique(composed))
+        return (yield from self._send_plain(composed, now))
 
     def _count_sent(self, count: int) -> None:
         self._listener.stats.add("sent", count)
@@ -299,7 +308,7 @@ class Producer:
             )
 
     def _composed(self, composer: MessageEncoder, body: object, options: Message) -> PreparedMessage:
-        composed = composer.compose(body, options)
+        composed = composer.compose(body, with_policy_of_queue(options, self._settings_sync.settings))
         for hook in self._hooks:
             hook.before_send(replace(options, body=body))
         return composed

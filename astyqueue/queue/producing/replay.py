@@ -20,7 +20,7 @@ from astyqueue.errors import BadInput, Vetoed
 from astyqueue.journal import JSON, ReadOnlyJournal, Record
 from astyqueue.journal.read_only_journal import Readable, Since
 from astyqueue.model.envelope import MessageId
-from astyqueue.model.message import Message, MessageEncoder
+from astyqueue.model.message import Message, MessageEncoder, with_policy_of_queue
 from astyqueue.protocol.sending.idempotent import numbered_id
 from astyqueue.protocol.steps import Client, Steps, call_local
 from astyqueue.queue.consuming.claimer import Claimer
@@ -125,8 +125,11 @@ class Replay:
     def _message(self, record: Record[Any]) -> Message:
         made = self._made(record)
         message = made if isinstance(made, Message) else Message(made)
-        if message.unique is not None:
-            problem = f"record {record.sequence}: a replayed message has no unique key: leave out unique="
+        if with_policy_of_queue(message, self._settings_sync.settings).unique is not None:
+            problem = (
+                f"record {record.sequence}: a replayed message has no unique key: leave out unique=, and in a queue "
+                "with last_value the key"
+            )
             raise BadInput(problem)
         return message
 

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple, NoReturn
 from astyqueue.errors import BadInput, NotFound, Undecodable
 from astyqueue.ids import IdSource, moment
 from astyqueue.model.envelope import MessageId
-from astyqueue.model.message import PreparedMessage
+from astyqueue.model.message import PreparedMessage, Unique
 from astyqueue.model.settings import Settings
 from astyqueue.protocol.admin.settings import encode_settings, load_settings, open_queue
 from astyqueue.protocol.steps import Client, Steps, call_local
@@ -106,12 +106,12 @@ class SpooledProducer(Producer):
         return sent
 
     def _send_unique(self, composed: PreparedMessage) -> Steps[Any]:
-        refuse_unanswerable(f"unique={str(composed.unique)!r}")
+        refuse_unanswerable(_unanswerable(composed.unique))
 
     def _send_unique_of(self, composed: list[PreparedMessage | None], report: SendReport, *, first: int) -> Steps[None]:  # noqa: ARG002 - the signature of its base
         yield from ()
         if unique := next((one.unique for one in composed if one and one.unique), None):
-            refuse_unanswerable(f"unique={str(unique)!r}")
+            refuse_unanswerable(_unanswerable(unique))
 
     def _forward(self, messages: Sequence[SpooledMessage]) -> None:
         """Send messages of a spool to the store; the queue must be there, with the layout they were sent to.
@@ -161,6 +161,11 @@ class SpooledProducer(Producer):
         """Keep the settings for the next process, which may start while the store is away."""
         if settings != self._settings_sync.settings:
             self.spool.folder.save_settings(encode_settings(settings))
+
+
+def _unanswerable(unique: Unique | None) -> str:
+    in_place = unique is Unique.SUPERSEDE
+    return "a key in a queue with last_value" if in_place else f"unique={str(unique)!r}"
 
 
 def _identified(spooled: SpooledMessage) -> IdentifiedMessage:

@@ -41,7 +41,9 @@ def _commit(
     if unique not in CANCELS:
         return (yield from send_unique(process, row, keyed))
     [wanted] = keyed
-    holder = yield from send_replacing(process, row, wanted, keeps_due=unique is Unique.REPLACE)
+    holder = yield from send_replacing(
+        process, row, wanted, keeps_due=unique is Unique.REPLACE, supersedes=unique is Unique.SUPERSEDE
+    )
     return {wanted.key: holder}
 
 
@@ -59,7 +61,8 @@ def sent_or_kept(
         found = yield from get(process, holder.id)
         absent = Standing.DELAYED if holder.repeats else Standing.DEAD
         standing = found.standing if found else absent
-        if standing is Standing.IN_FLIGHT or (unique is Unique.REJECT and standing is not Standing.DEAD):
+        stays = unique in (Unique.REJECT, Unique.SUPERSEDE) and standing is not Standing.DEAD
+        if standing is Standing.IN_FLIGHT or stays:
             break
     raise KeyTaken(key, holder.id, standing.value, repeats=holder.repeats)
 

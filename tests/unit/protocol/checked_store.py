@@ -59,6 +59,11 @@ class Picture:
     def waiting(self) -> frozenset[Id]:
         return self.messages - self.dead - self.places.keys()
 
+    @property
+    def superseded(self) -> frozenset[Id]:
+        """The leased messages whose unique keys others have since."""
+        return frozenset(entry.id for timer in self.timers for entry in timer.entries if entry.superseded)
+
     def wrong(self) -> Iterator[str]:
         """What no row may look like."""
         places = Counter(entry.id for timer in self.timers for entry in listed(timer))
@@ -146,6 +151,8 @@ def _handed_out(was: Place | None, place: Place, now: int) -> Iterator[str]:
         return
     if was.timer.nonce == place.timer.nonce and isinstance(was.entry, Entry):
         return
+    if isinstance(was.entry, Entry) and was.entry.superseded:
+        yield "a superseded message was handed out again"
     if not was.ended(now):
         yield "a message was handed out again before its time"
     extra = place.entry.spent - was.entry.spent

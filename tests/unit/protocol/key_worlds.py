@@ -75,7 +75,8 @@ class KeyWatch(Watched):
         messages, keys, triggers = self._store.read(
             tuple(Slice(self._row, kind) for kind in (Type.MESSAGE, Type.KEY, Type.TRIGGER))
         )
-        living = {column.name.id: decode(column.value) for column in messages if column.name.id not in self._last.dead}
+        elsewhere = self._last.dead | self._last.superseded
+        living = {column.name.id: decode(column.value) for column in messages if column.name.id not in elsewhere}
         schedules = [decode_schedule(self._row, column.value) for column in triggers]
         self.promised |= {next_run_of(schedule).id for schedule in schedules}
         owners = list(_readable(self._row, keys))
@@ -193,7 +194,7 @@ def rejecting(held: ClaimedMessage) -> Outcome:
     )
 
 
-def sends(scene: KeyScene, name: str, *, replaces: bool = False, **options: object) -> Actor:
+def sends(scene: KeyScene, name: str, *, replaces: bool = False, supersedes: bool = False, **options: object) -> Actor:
     """Sends a message with the key, made when its turn comes."""
 
     def act() -> Work:
@@ -201,7 +202,9 @@ def sends(scene: KeyScene, name: str, *, replaces: bool = False, **options: obje
         wanted = scene.keyed(name, **options)  # type: ignore[arg-type]  # as in keyed
         try:
             if replaces:
-                holder = yield from send_replacing(scene.process(name), scene.row, wanted, keeps_due=False)
+                holder = yield from send_replacing(
+                    scene.process(name), scene.row, wanted, keeps_due=False, supersedes=supersedes
+                )
             else:
                 holder = (yield from send_unique(scene.process(name), scene.row, [wanted]))[wanted.key]
         except OutcomeUnknown:

@@ -10,7 +10,9 @@ from typing import Final
 import pytest
 
 from astyqueue.protocol.claiming.claim import Claim
-from astyqueue.protocol.layout.columns import Type
+from astyqueue.protocol.claiming.selection import ExpiredLeases
+from astyqueue.protocol.layout.columns import Entry, Type, message_name
+from astyqueue.protocol.settling.outcomes import Ack, SettlePlan
 from tests.modelcheck.executor import Scenario
 from tests.modelcheck.schedule import Actor
 from tests.unit.protocol.fault_budgets import CRASH, PAUSE, UNKNOWN, Faults, named, played
@@ -26,7 +28,7 @@ from tests.unit.protocol.key_worlds import (
     sends,
     takes_late,
 )
-from tests.unit.protocol.worlds import Taking, acking, begin, settler
+from tests.unit.protocol.worlds import LEASE, Taking, acking, begin, settler
 
 #: What an actor does, given the scene, its name, the message that has the key and the claim that holds it, if any does.
 Does = Callable[[KeyScene, str, Claim | None], Actor]
@@ -57,6 +59,8 @@ def _releases(scene: KeyScene, taken: Claim) -> Actor:
 KINDS: Final[dict[str, tuple[str, Does]]] = {
     "send": (f"{FREE} {WAITING} {HELD} {DEAD}", lambda scene, name, _: sends(scene, name)),
     "replace": (f"{FREE} {WAITING} {HELD} {DEAD}", lambda scene, name, _: sends(scene, name, replaces=True)),
+    # where no message with the key is leased, it is the same commit as a replacement
+    "supersede": (HELD, lambda scene, name, _: sends(scene, name, replaces=True, supersedes=True)),
     "claim": (f"{FREE} {WAITING}", lambda scene, name, _: Taking(scene, name, first=begin)),
     "reclaim": (HELD, lambda scene, name, _: takes_late(scene, name)),
     "expiry": (WAITING, lambda scene, name, _: takes_late(scene, name, after=SHELF)),
@@ -109,10 +113,11 @@ def pairs() -> Iterator[tuple[str, str, str, Faults]]:
         ]
         if not met <= _INDIFFERENT:
             yield from ((first, second, state, faults) for state in states for faults in befall)
+    yield from (("supersede", "claim", WAITING, faults) for faults in (CRASH, UNKNOWN))
 
 
 #: These pairs have thousands of orders in each world; each of their kinds meets others in `make test`.
-_LONG: Final = ({"replace", "reclaim"}, {"reclaim", "delete"})
+_LONG: Final = ({"replace", "reclaim"}, {"supersede", "reclaim"}, {"supersede", "claim"}, {"reclaim", "delete"})
 
 
 @pytest.mark.parametrize(
@@ -137,3 +142,40 @@ def test_without_the_expectation_on_the_key_promises_break(first: str, second: s
 
 def test_without_the_guard_on_the_header_a_message_in_hand_is_replaced() -> None:
     assert played(partial(meeting, "replace", "claim", WAITING, (Type.LOCK,)), {}).violations
+
+
+def superseded_as_it_backs_off(careless: tuple[int, ...] = ()) -> Scenario:
+    """A message is superseded as its consumer gives it back for a time after its lease, which leaves the header."""
+    scene = KeyScene(careless=careless)
+    scene.clock.advance(1)
+    taken = scene.held()
+    scene.clock.advance(1)
+    return scene.world(
+        ann=sends(scene, "ann", replaces=True, supersedes=True),
+        bob=settler(scene, "eve", taken, given_back(scene, taken, later=2 * LEASE)),
+    )
+
+
+@pytest.mark.parametrize("faults", [CRASH, UNKNOWN, PAUSE], ids=named)
+def test_a_message_that_backs_off_is_superseded_or_given_back_and_cancelled(faults: Faults) -> None:
+    assert played(superseded_as_it_backs_off, faults).require_none().complete
+
+
+def test_without_the_expectation_on_its_timer_a_superseded_message_is_in_two_places() -> None:
+    assert played(partial(superseded_as_it_backs_off, (Type.TIMER,)), {}).violations
+
+
+def _frees_whatever_has_the_key(plan: SettlePlan, entry: Entry, outcome: Ack) -> None:
+    plan.acked.append(message_name(entry.priority, entry.id))
+    plan.freed += [outcome.along.frees] if outcome.along.frees else []
+
+
+def test_an_ack_that_frees_the_key_of_a_newer_message_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SettlePlan, "ack", _frees_whatever_has_the_key)
+    assert played(partial(meeting, "supersede", "ack", HELD), {}).violations
+
+
+@pytest.mark.full
+def test_a_claim_that_delivers_a_superseded_message_again_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ExpiredLeases, "add", lambda due, again: due.by_level.setdefault(0, []).append(again))
+    assert played(partial(meeting, "supersede", "reclaim", HELD), {}).violations

@@ -158,10 +158,12 @@ class Scene:
             others = _removed_by_others(history, told)
             assert not others, f"{others[0]} was told of an ack, and another removed the message"
         assert acked <= self.store.gone, "an ack was reported that was not done"
-        there = picture(self.store, self.row).messages
-        assert set(self.sent) <= there | self.store.gone, "a message is gone without a trace"
+        last = picture(self.store, self.row)
+        there = last.messages - last.superseded
+        assert set(self.sent) <= last.messages | self.store.gone, "a message is gone without a trace"
         again = self.everything_again()
         dead = picture(self.store, self.row).dead
+        assert not last.superseded & picture(self.store, self.row).messages, "a superseded message stays"
         assert there - dead == set(again), f"{len(there - dead - set(again))} messages are stranded"
         assert not acked & set(again), "a message came again after its ack"
         self.store.require_lawful()

@@ -1,0 +1,284 @@
+"""Sends to a queue that may have a bound, `max_messages`: they refuse, wait, delete old messages or go elsewhere.
+
+A producer does not count for each send. A count gives its process credit for a tenth of the room that it found, and
+only when this is used up the next send counts again. So each process that sends exceeds the bound by a tenth of it at
+most, however many messages the others send; what is not sent by a producer (see docs/how-to/kinds-of-queue.md) comes on
+top.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Final
+
+from astyqueue.clock import Clock
+from astyqueue.errors import QueueFull, Vetoed
+from astyqueue.ids import IdSource
+from astyqueue.model.envelope import MessageId
+from astyqueue.model.event import Kind
+from astyqueue.model.message import Message, PreparedMessage
+from astyqueue.model.settings import BLOCK, DROP_OLDEST, FORWARD, Behaviour, Settings
+from astyqueue.protocol.admin.bounded_queue import delete_waiting, measure
+from astyqueue.protocol.admin.settings import load_settings
+from astyqueue.protocol.steps import Client, Steps
+from astyqueue.queue.consuming.expiry_sweep import ExpirySweep
+from astyqueue.queue.hooks import Hook, call_after_delete
+from astyqueue.queue.producing.placement import Placement
+from astyqueue.queue.producing.producer import Producer, SendListener, SendReport, Sent
+from astyqueue.queue.settings_sync import SettingsSync
+from astyqueue.units import BEGINNING, SECOND, MonotonicUs
+from astyqueue.waiting import Rest, Wakeup
+
+#: A count gives credit for this part of the room.
+_PART: Final = 10
+#: The pause after a count that found the queue full: the least, and as a multiple of what the count took, so that a
+#: process counts for a fifth of its time at most; and the longest, for a store that is slow to answer.
+_PAUSE: Final = SECOND // 100
+_PAUSES: Final = 4
+_PAUSE_AT_MOST: Final = SECOND
+#: The most credit where a send deletes, and the most messages that it deletes: more than the credit, so that a queue
+#: that was far above its bound comes down.
+_CREDIT_TO_DELETE: Final = 1_000
+_DELETED_AT_ONCE: Final = 2 * _CREDIT_TO_DELETE
+#: Why a message was deleted, for hooks and the history.
+OVERFLOW: Final = "overflow"
+_NO_OPTIONS: Final = Message(None)
+
+#: Opens the producer of another queue of the same store, given the names of the queues that forward to it.
+OpensProducer = Callable[[Settings, frozenset[str]], Producer]
+
+
+class SendCredit:
+    """The messages that this process may still send before it counts again; used by all its threads.
+
+    `full_until`: the last count found no room, and until this moment no other is made. `counted`: what it found.
+    """
+
+    def __init__(self) -> None:
+        """Without credit."""
+        self.full_until: MonotonicUs = BEGINNING
+        self.counted = 0
+        self._lock = threading.Lock()
+        self._left = 0
+        self._limit = 0
+        self._under_way = 0
+        self._taken = 0
+
+    def take(self, wanted: int, limit: int) -> int:
+        """Take credit for up to `wanted` messages; none if it was given for another limit."""
+        with self._lock:
+            taken = min(wanted, self._left) if limit == self._limit else 0
+            self._left -= taken
+            self._under_way += taken
+            self._taken += taken
+            return taken
+
+    @contextlib.contextmanager
+    def sending(self, taken: int) -> Iterator[None]:
+        """While the block lasts a count may not see these messages."""
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._under_way -= taken
+
+    @property
+    def unseen(self) -> tuple[int, int]:
+        """The messages that are being sent, and a number for `give`; read both before a count."""
+        with self._lock:
+            return self._under_way, self._taken
+
+    def give(self, credit: int, limit: int, *, counted: int, since: int) -> None:
+        """Replace the credit after a count; what other threads took `since` it began is deducted."""
+        with self._lock:
+            self._left = max(0, credit - (self._taken - since))
+            self._limit = limit
+            self.counted = counted
+
+
+class BoundedProducer(Producer):
+    """Sends messages, up to the bound of their queue if that has one."""
+
+    def __init__(
+        self,
+        process: Client,
+        ids: IdSource,
+        *,
+        settings_sync: SettingsSync,
+        placement: Placement,
+        hooks: tuple[Hook, ...],
+        listener: SendListener,
+        clock: Clock,
+        opens: OpensProducer,
+        forwarding: frozenset[str] = frozenset(),
+        credit: SendCredit | None = None,
+        expiry: ExpirySweep | None = None,
+    ) -> None:
+        """`forwarding`: the queues whose messages come here by overflow. `credit`: that of a transaction's queue.
+
+        With `expiry`, sends look for expired messages from time to time, as there may be no consumer to do that.
+        """
+        super().__init__(process, ids, settings_sync=settings_sync, placement=placement, hooks=hooks, listener=listener)
+        self._clock = clock
+        self._opens = opens
+        self._forwarding = forwarding | {settings_sync.settings.name}
+        self._credit = credit or SendCredit()
+        self._in_transaction = credit is not None
+        self._expiry = expiry
+        self._overflow_producers: dict[str, Producer] = {}
+
+    def reporting_to(self, listener: SendListener, hooks: tuple[Hook, ...]) -> Producer:
+        """As of every producer, for a transaction: it does not wait and forwards nothing, but refuses."""
+        return BoundedProducer(
+            self._process,
+            self._ids,
+            settings_sync=self._settings_sync,
+            placement=self._placement,
+            hooks=hooks,
+            listener=listener,
+            clock=self._clock,
+            opens=self._opens,
+            credit=self._credit,
+        )
+
+    @property
+    def _behaviour(self) -> Behaviour:
+        return self._settings_sync.behaviour
+
+    def _keep_up(self) -> Steps[None]:
+        yield from super()._keep_up()
+        if self._expiry and (row := (yield from self._expiry.next_row())):
+            self._expiry.call_hooks()
+            yield from self._listener.announce([(row, None)])
+
+    def _send_prepared(self, message: Message, composed: PreparedMessage, now: int) -> Steps[Sent]:
+        """Send one message here, or to the queue for what is too much."""
+        if not self._behaviour.max_messages:
+            return (yield from super()._send_prepared(message, composed, now))
+        taken = yield from self._admitted(1)
+        if not taken:
+            return (yield from self._forward(message))
+        with self._credit.sending(taken):
+            return (yield from super()._send_prepared(message, composed, now))
+
+    def _send_chunk(self, chunk: list[tuple[object, Message]], report: SendReport) -> Steps[None]:
+        """Send as many here as there is room for; then wait for more, or send the rest elsewhere."""
+        if not self._behaviour.max_messages:
+            yield from super()._send_chunk(chunk, report)
+            return
+        while chunk:
+            taken = yield from self._admitted(len(chunk), before=report.sent)
+            part, chunk = chunk[: taken or len(chunk)], chunk[taken or len(chunk) :]
+            if not taken:
+                yield from self._forward_chunk(part, report)
+                continue
+            with self._credit.sending(taken):
+                yield from super()._send_chunk(part, report)
+
+    def _admitted(self, wanted: int, *, before: int = 0) -> Steps[int]:
+        """How many of `wanted` messages may be sent here now: at least one, or none if they are to be forwarded.
+
+        Raises QueueFull if they may not be sent; `before`: the messages that the same call has sent already.
+        """
+        patience = self._clock.monotonic() + self._behaviour.overflow_wait_us
+        while not (taken := self._credit.take(wanted, self._behaviour.max_messages)):
+            behaviour, now = self._behaviour, self._clock.monotonic()
+            full = now < self._credit.full_until
+            waits = behaviour.overflow == BLOCK and not self._in_transaction and now < patience
+            if full and waits:
+                yield Rest(Wakeup(self._clock), min(self._credit.full_until, patience))
+            elif full and behaviour.overflow == FORWARD and not self._in_transaction:
+                return 0
+            elif full:
+                self._listener.stats.add("refused", wanted)
+                raise self._full(behaviour, before)
+            else:
+                yield from self._count(wanted, behaviour)
+        return taken
+
+    def _full(self, behaviour: Behaviour, before: int) -> QueueFull:
+        return QueueFull(
+            self._ring.queue,
+            counted=self._credit.counted,
+            limit=behaviour.max_messages,
+            waited=behaviour.overflow_wait_us if behaviour.overflow == BLOCK and not self._in_transaction else 0,
+            sent=before,
+        )
+
+    def _count(self, wanted: int, behaviour: Behaviour) -> Steps[None]:
+        """Count the messages of the queue, and give credit; where the oldest are to go, delete as many as needed."""
+        limit, deletes = behaviour.max_messages, behaviour.overflow == DROP_OLDEST
+        began, (under_way, taken) = self._clock.monotonic(), self._credit.unseen
+        reach = _DELETED_AT_ONCE if deletes else 0
+        depth = yield from measure(
+            self._process,
+            self._ring.rows(),
+            self._ring.layout.priorities,
+            most=limit + reach,
+            oldest=reach,
+        )
+        room = limit - depth.messages - under_way
+        if deletes:
+            yield from self._delete(depth.oldest[: max(0, wanted - room)])
+            credit = max(wanted, min(_CREDIT_TO_DELETE, -(-limit // _PART)))
+        else:
+            credit = -(-max(0, room) // _PART)
+        self._credit.give(credit, limit, counted=depth.messages, since=taken)
+        if not credit:
+            ended = self._clock.monotonic()
+            self._credit.full_until = ended + min(max(_PAUSE, _PAUSES * (ended - began)), _PAUSE_AT_MOST)
+
+    def _delete(self, oldest: Sequence[MessageId]) -> Steps[None]:
+        """Delete these messages unless a consumer has one meanwhile; count, record and announce it."""
+        if not oldest:
+            return
+        events = yield from self._history.of_command(Kind.CANCELLED, oldest, why=OVERFLOW)
+        deleted = yield from delete_waiting(self._process, oldest)
+        gone = set(deleted)
+        self._listener.stats.add("evicted", len(deleted))
+        call_after_delete(self._hooks, deleted, OVERFLOW)
+        yield from self._history.tell([event for event in events if event.message in gone])
+        yield from self._listener.announce([(row, None) for row in {one.row for one in deleted}])
+
+    def _forward(self, message: Message) -> Steps[Sent]:
+        producer = yield from self._overflow_producer(before=0)
+        sent = yield from producer.send(producer.adapted(message))
+        self._listener.stats.add("forwarded")
+        return sent
+
+    def _forward_chunk(self, chunk: list[tuple[object, Message]], report: SendReport) -> Steps[None]:
+        producer = yield from self._overflow_producer(before=report.sent)
+        part = SendReport([None] * len(chunk))
+        messages: dict[int, Message] = {}
+        for place, (body, options) in enumerate(chunk):
+            message = replace(options, body=body)
+            try:
+                for hook in self._hooks:
+                    hook.before_send(message)
+            except Vetoed as veto:
+                part.vetoed[place] = str(veto)
+            else:
+                messages[place] = producer.adapted(message)
+        sent = yield from producer.send_many(messages.values(), _NO_OPTIONS)
+        places = list(messages)
+        for number, id_ in enumerate(sent.ids):
+            part.ids[places[number]] = id_
+        part.taken = {places[number]: holder for number, holder in sent.taken.items()}
+        part.kept = {places[number] for number in sent.kept}
+        part.vetoed |= {places[number]: reason for number, reason in sent.vetoed.items()}
+        report.extend(part)
+        self._listener.stats.add("forwarded", part.sent)
+        self._call_after_send(chunk, [None if place in part.kept else id_ for place, id_ in enumerate(part.ids)])
+
+    def _overflow_producer(self, *, before: int) -> Steps[Producer]:
+        """The producer of the queue for what is too much; QueueFull if it is gone, or forwards to this one."""
+        name = self._behaviour.overflow_to
+        if name not in self._overflow_producers:
+            settings = None if name in self._forwarding else (yield from load_settings(name))
+            if settings is None:
+                raise self._full(self._behaviour, before)
+            self._overflow_producers[name] = self._opens(settings, self._forwarding)
+        return self._overflow_producers[name]
