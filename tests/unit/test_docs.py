@@ -158,6 +158,8 @@ def number(field: str, cell: str) -> int | bool | str | None:
     """A cell of the table as the model stores it."""
     if cell.startswith("`"):
         return cell.strip("`")
+    if cell == "empty":
+        return ""
     if cell in {"yes", "no", "none"}:
         return {"yes": True, "no": False}.get(cell)
     return as_microseconds(cell) if field.endswith("_us") else int(cell)

@@ -84,7 +84,7 @@ def test_an_unknown_setting_is_answered_with_those_that_can_be_changed(queue: Me
         queue.configure(leese="5m")
     with pytest.raises(
         BadSetting,
-        match=r"no setting 'colour'; it has backoff, backoff_cap, body_bytes, deduplication, history, .*permit_lease$",
+        match=r"no setting 'colour'; it has backoff, backoff_cap, body_bytes, deduplication, expires, .*sort_order$",
     ):
         queue.configure(colour="blue")
 

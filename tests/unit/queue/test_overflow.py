@@ -128,7 +128,9 @@ def test_each_process_exceeds_the_bound_by_a_tenth_of_it_at_most(
     assert bound <= most <= bound + processes * bound // 10
 
 
-def test_threads_of_a_process_that_send_at_once_do_not_exceed_the_bound(queue: MessageQueue) -> None:
+def test_threads_of_a_process_that_send_at_once_do_not_exceed_the_bound(
+    queue: MessageQueue, clock: TimeMachine
+) -> None:
     queue.configure(max_messages=60)
 
     def send(number: int) -> bool:
@@ -138,8 +140,11 @@ def test_threads_of_a_process_that_send_at_once_do_not_exceed_the_bound(queue: M
             return False
 
     with ThreadPoolExecutor(8) as threads:
-        sent = list(threads.map(send, range(200)))
-    assert depth(queue) == sum(sent) == 60
+        sent = sum(threads.map(send, range(200)))
+    assert depth(queue) == sent <= 60
+    clock.advance(LATER)
+    sent += sum(map(send, range(200)))  # a message that was under way may have counted twice, and left room
+    assert depth(queue) == sent == 60
 
 
 @pytest.mark.every_store
