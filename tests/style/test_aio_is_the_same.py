@@ -14,6 +14,7 @@ from astyqueue.tasks import Task
 #: What `aio` names, and what it is for threads.
 PAIRS: Final[dict[str, tuple[Callable[..., object], Callable[..., object]]]] = {
     "App": (astyqueue.App, aio.App),
+    "BatchedCall": (astyqueue.BatchedCall, aio.BatchedCall),
     "Connection": (astyqueue.Connection, aio.Connection),
     "Delivery": (astyqueue.Delivery, aio.Delivery),
     "Dispatcher": (astyqueue.Dispatcher, aio.Dispatcher),
