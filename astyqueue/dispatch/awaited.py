@@ -173,7 +173,7 @@ class AwaitedBuilder(DispatcherBuilder[Awaitable[Dispatcher]]):
     ) -> Self:
         """Take messages from this queue; one of weight 3 gets three turns for each of weight 1 while both have some.
 
-        With `limit` at most so many of its messages are here at the same time, whatever the kinds of their handlers.
+        At most `limit` of its messages are here at the same time, whatever the kinds of their handlers.
         """
         return super().queue(_blocking(queue), weight=weight, threads=threads, backlog=backlog, limit=limit)
 

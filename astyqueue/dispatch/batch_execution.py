@@ -20,7 +20,7 @@ class BatchExecutions:
     """Gathers deliveries for one batch handler, in the slot that took the first of them, and calls it.
 
     A batch is complete with its size, or when its time since the first delivery is over. While the handler runs, no
-    more are taken.
+    more are taken. An `async def` handler runs on the event loop, and the slot waits for it.
     """
 
     def __init__(

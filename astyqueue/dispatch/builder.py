@@ -94,6 +94,13 @@ class DispatcherPlan:
     subscriptions: tuple[Subscription, ...] = ()
     patterns: tuple[QueuePattern, ...] = ()
 
+    def roster_of(self, call: Call | AsyncCall) -> HandlerRegistry:
+        """One handler, for all messages of a queue."""
+        roster = HandlerRegistry()
+        roster.add(Handler(handler_name(call), call), None)
+        roster.wrap(self.wrapping)
+        return roster
+
     def subscription(self, queue: MessageQueue, roster: HandlerRegistry, options: QueueOptions) -> Subscription:
         """A queue that shares the slots."""
         return Subscription(queue, roster, self.pools, options=options, quota=self.quota)
@@ -138,7 +145,7 @@ class DispatcherBuilder(Generic[D]):
     ) -> Self:
         """Take messages from this queue; one of weight 3 gets three turns for each of weight 1 while both have some.
 
-        With `limit` at most so many of its messages are here at the same time, whatever the kinds of their handlers.
+        At most `limit` of its messages are here at the same time, whatever the kinds of their handlers.
         """
         if any(wanted.queue is not None and wanted.queue.core is queue.core for wanted in self._wanted):
             message = f"queue {queue.name!r} was given twice: give all its handlers after naming it once"

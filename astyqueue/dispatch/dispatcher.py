@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from astyqueue.dispatch.builder import DispatcherBuilder, DispatcherPlan, queue_options
-from astyqueue.dispatch.handlers import AsyncCall, Call, Handler, HandlerRegistry, handler_name
+from astyqueue.dispatch.handlers import AsyncCall, Call
 from astyqueue.dispatch.presence.worker_presence import WorkerPresence, Workload
 from astyqueue.dispatch.queue_patterns import PatternWatch, QueuePattern
 from astyqueue.dispatch.step_loop import StepLoop
@@ -146,10 +146,7 @@ class Dispatcher:
         The options are those of the builder's `queue`; the number of handler threads stays the same.
         """
         options = queue_options(weight, threads, backlog, limit)
-        roster = HandlerRegistry()
-        roster.add(Handler(handler_name(call), call), None)
-        roster.wrap(self._plan.wrapping)
-        self._serve(self._plan.subscription(queue, roster, options))
+        self._serve(self._plan.subscription(queue, self._plan.roster_of(call), options))
 
     def remove_queue(self, queue: MessageQueue) -> None:
         """Claim no more from this queue, also while it runs.

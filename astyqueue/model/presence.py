@@ -70,8 +70,8 @@ class Presence:
 
     `started` is when it began, `seen` the write time of the report, which is repeated every `every` microseconds.
     `queues` and `running` (oldest first) are cut; `queue_count` and `busy` are the full numbers, `slots` how many
-    handlers can run at once. In the queues of `standby` it waits for a permit, and of those in `limits` it has at most
-    so many messages at the same time; both are cut too. All texts are printable.
+    handlers can run at once. In the queues of `standby` it waits for a permit; `limits` are how many messages of a
+    queue it has at the same time at most. Both are cut too. All texts are printable.
     """
 
     name: str

@@ -148,7 +148,7 @@ class BaseTask(Generic[P, R_co]):
         return cast("Callable[[list[CallInBatch[Any, Any]]], R_co]", self._function)(calls)
 
     def _handle_batch(self, deliveries: list[Delivery]) -> None:
-        """Run the function for the calls that these deliveries carry; a body that is no such call is rejected apart."""
+        """Run the function for the calls that these deliveries carry; another body is rejected apart."""
         calls, wrong = readable_calls(deliveries)
         for delivery, reason in wrong:
             with contextlib.suppress(LeaseLost, AlreadySettled):

@@ -61,7 +61,7 @@ def check_batch_function(name: str, signature: Signature) -> None:
 
 
 def readable_calls(deliveries: Sequence[B]) -> tuple[list[CallInBatch[JsonValue, B]], list[tuple[B, str]]]:
-    """The calls in these deliveries, and those whose bodies are no such call, with the reason to reject them."""
+    """The calls in these deliveries, and the deliveries with other bodies, with the reasons to reject them."""
     calls: list[CallInBatch[JsonValue, B]] = []
     wrong: list[tuple[B, str]] = []
     for delivery in deliveries:

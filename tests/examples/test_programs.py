@@ -30,6 +30,10 @@ SAYS: Final = {
         "left in the queue: 0",
     ],
     "kinds": ["mailed 20, called back 20, inserted 20, left 0"],
+    "task_batches": [
+        "9 rows in 2 inserts",
+        "dead letters: ['the row is empty']",
+    ],
     "many_queues": [
         "charged order 1",
         "10 x mail of ada",

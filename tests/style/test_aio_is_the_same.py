@@ -10,10 +10,12 @@ import astyqueue
 from astyqueue import aio
 from astyqueue.schedules import Schedules
 from astyqueue.tasks import Task
+from astyqueue.tasks.batched_call import CallInBatch
 
 #: What `aio` names, and what it is for threads.
 PAIRS: Final[dict[str, tuple[Callable[..., object], Callable[..., object]]]] = {
     "App": (astyqueue.App, aio.App),
+    "BatchedCall": (CallInBatch, CallInBatch),  # one class, with deliveries of either kind
     "Connection": (astyqueue.Connection, aio.Connection),
     "Delivery": (astyqueue.Delivery, aio.Delivery),
     "Dispatcher": (astyqueue.Dispatcher, aio.Dispatcher),
