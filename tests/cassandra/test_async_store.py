@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-import time
 import traceback
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import thread as executor
@@ -81,7 +80,6 @@ def unblocked(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
         return waiting
 
     monkeypatch.setattr(threading.Condition, "wait", watched(threading.Condition.wait))
-    monkeypatch.setattr(time, "sleep", watched(time.sleep))
     yield waits
     assert waits == []
 
