@@ -27,7 +27,7 @@ from astyqueue.stores.cassandra.store import AsyncCassandraStore
 from astyqueue.testing import LocalCassandra
 from astyqueue.testing.cassandra import Contacts
 from astyqueue.units import SECOND
-from tests.cassandra.test_store import beside_threads, in_a_fork
+from tests.support.forks import beside_threads, in_a_fork
 from tests.support.proxy import Proxy
 
 CLOCK = SystemClock()
