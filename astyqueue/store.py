@@ -214,7 +214,7 @@ class AsyncStore(Protocol):
 
 @runtime_checkable
 class AsyncCapableStore(Protocol):
-    """What a store has besides its verbs if it can carry them out for tasks without a thread for each request."""
+    """What a store has besides its verbs if it has a way of its own to carry them out for tasks."""
 
     def as_async(self) -> AsyncStore:
         """The same store with its verbs awaited, always the same object; closing either closes both."""

@@ -30,6 +30,7 @@ BENCHMARKS: Final = (
     "spool",
     "queues",
     "kinds",
+    "aio",
 )
 
 

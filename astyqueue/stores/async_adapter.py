@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -49,15 +50,16 @@ class Inline:
 
 
 class Threaded:
-    """The verbs of a store as coroutines.
+    """The verbs of a store as coroutines, run in threads, also after a fork.
 
-    Cancelling a task does not cancel its request: the store completes it, and its result is dropped.
+    Cancelling a task does not cancel a request that a thread has begun: its result is dropped.
     """
 
     def __init__(self, store: Store) -> None:
         """Adapt `store`; `close` closes it."""
         self._store = store
-        self._threads = ThreadPoolExecutor(store.at_once, thread_name_prefix="astyqueue-store")
+        self._threads = self._new_threads()
+        self._process = os.getpid()
         self._calls = PerLoop(LoopCalls)
         self._closed = False
 
@@ -87,9 +89,14 @@ class Threaded:
     async def _run(self, verb: Callable[[], T]) -> T:
         if self._closed:
             return verb()
+        if self._process != os.getpid():  # a fork copies no threads, and an executor does not notice
+            self._threads, self._process = self._new_threads(), os.getpid()
         outcome: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._threads.submit(_carry_out, verb, outcome, self._calls.here())
         return await outcome
+
+    def _new_threads(self) -> ThreadPoolExecutor:
+        return ThreadPoolExecutor(self._store.at_once, thread_name_prefix="astyqueue-store")
 
 
 def _carry_out(verb: Callable[[], T], outcome: asyncio.Future[T], calls: LoopCalls) -> None:

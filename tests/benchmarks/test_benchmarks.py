@@ -8,6 +8,7 @@ import pytest
 
 from astyqueue.testing import TimeMachine
 from astyqueue.testing.cassandra import Contacts
+from benchmarks import aio
 from benchmarks.__main__ import main
 from benchmarks.figures import AIMS, figure, percentile
 from benchmarks.workload import NotMeasured, Tally, body
@@ -325,3 +326,19 @@ def test_a_send_into_a_spool_is_measured_with_the_store_there_away_and_back(caps
     for phase in ("plain", "there", "away", "back"):
         assert 0 < report[f"{phase}_p50_us"]["median"] <= report[f"{phase}_p99_us"]["median"]
     assert report["forwarded_per_s"]["median"] > 0
+
+
+@pytest.mark.parametrize(
+    ("store", "kinds"), [("sqlite", {"threads", "tasks"}), ("memory", {"threads", "tasks", "adapted"})]
+)
+def test_calls_from_threads_and_from_tasks_are_measured(
+    store: str, kinds: set[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    small = ["--messages", "40", "--at-once", "4", "--runs", "1"]
+    assert main(["aio", "--store", store, *small, "--json"]) == 0
+    figures = json.loads(capsys.readouterr().out)
+    names = {f"{kind}_{phase}_{unit}" for kind in kinds for phase in ("send", "take") for unit in ("cpu_us", "per_s")}
+    assert set(figures) == names
+    assert min(figures.values()) > 0
+    assert main(["aio", "--store", store, *small]) == 0
+    assert f"aim: {aio.AIM}" in capsys.readouterr().out

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -22,6 +21,7 @@ from astyqueue.stores.cassandra.schema.keyspace import Keyspace, replication
 from astyqueue.testing import LocalCassandra
 from astyqueue.testing.cassandra import Contacts
 from astyqueue.units import SECOND
+from tests.support.forks import beside_threads, in_a_fork
 
 ROW = "row"
 HEADER = Name(0, 0, ids.LEAST, 0)
@@ -30,8 +30,6 @@ CLOCK = SystemClock()
 MEBIBYTE = 1 << 20
 #: Tests wait at most this long for nodes to be found again, in microseconds.
 PATIENCE = 60 * SECOND
-#: Newer Pythons warn of forks beside threads; that the driver has some is what is tried here.
-beside_threads = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 
 
 @pytest.fixture
@@ -52,18 +50,6 @@ def many(store: Store, count: int) -> tuple[Name, ...]:
     for start in range(0, count, 200):
         store.send(Batch(ROW, puts=tuple(Put(name, b"") for name in names[start : start + 200])))
     return names
-
-
-def in_a_fork(act: Callable[[], bool]) -> bool:
-    """Whether `act` was true in a child process."""
-    child = os.fork()
-    if child:
-        return os.waitpid(child, 0)[1] == 0
-    held = False
-    try:
-        held = act()
-    finally:
-        os._exit(0 if held else 1)
 
 
 def fails_as_unavailable(act: Callable[[], object], told: str) -> bool:

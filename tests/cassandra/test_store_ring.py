@@ -19,10 +19,12 @@ from astyqueue.errors import OutcomeUnknown, StoreError, StoreUnavailable
 from astyqueue.store import Batch, Committed, Expectation, Name, Named, Put, Store
 from astyqueue.stores import open_store
 from astyqueue.stores.admin import administer
+from astyqueue.stores.async_adapter import as_async
 from astyqueue.stores.cassandra import Address, CassandraStore
 from astyqueue.stores.cassandra.connection.cluster import connect
 from astyqueue.testing import LocalCassandra
 from astyqueue.units import BEGINNING, SECOND, MonotonicUs
+from tests.support.called_from_threads import CalledFromThreads
 
 CLOCK = SystemClock()
 ROW = "row"
@@ -86,9 +88,13 @@ def value(store: Store) -> bytes | None:
 
 
 @pytest.mark.full
+@pytest.mark.parametrize("awaited", [False, True], ids=["threads", "tasks"])
 @pytest.mark.parametrize("fault", ["stop", "kill"])
-def test_a_store_goes_on_without_one_node_and_soon_without_errors(ring: LocalCassandra, jobs: str, fault: str) -> None:
-    with opened(jobs) as store:
+def test_a_store_goes_on_without_one_node_and_soon_without_errors(
+    ring: LocalCassandra, jobs: str, fault: str, *, awaited: bool
+) -> None:
+    with opened(jobs) as blocking:
+        store = CalledFromThreads(as_async(blocking)) if awaited else blocking
         assert counted_up(store, ROUNDS) == []
         getattr(ring, fault)(2)
         counted_up(store, 0, until=CLOCK.monotonic() + NOTICED)
@@ -98,9 +104,10 @@ def test_a_store_goes_on_without_one_node_and_soon_without_errors(ring: LocalCas
         before = int(value(store) or 0)
         assert counted_up(store, ROUNDS) == []
         assert int(value(store) or 0) == before + ROUNDS
-        assert isinstance(store, CassandraStore)
-        asked, asked_again = store.counters
+        assert isinstance(blocking, CassandraStore)
+        asked, asked_again = blocking.counters
         assert asked_again <= asked // 10 + SAVED_UP
+        store.close()
 
 
 @pytest.mark.full

@@ -3,20 +3,37 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from threading import Barrier, get_ident
 
 import pytest
 
+from astyqueue import aio
 from astyqueue.errors import BadInput, Closed
-from astyqueue.store import AsyncStore, Batch, Column, Committed, Expectation, Name, Named, Put, Refused, Store, Wanted
+from astyqueue.store import (
+    AsyncStore,
+    Batch,
+    Column,
+    Committed,
+    Expectation,
+    Name,
+    Named,
+    Put,
+    Refused,
+    Slice,
+    Store,
+    Wanted,
+)
 from astyqueue.stores import open_store
-from astyqueue.stores.async_adapter import Threaded
+from astyqueue.stores.async_adapter import Threaded, as_async
 from astyqueue.stores.cassandra import CassandraStore
 from astyqueue.testing import TimeMachine
+from tests.support.forks import beside_threads, in_a_fork
 
 NAME = Name(2, 0, bytes(16), 1)
+DEADLINE = 60
 WANTED = (Named("row", (NAME,)),)
 
 
@@ -109,3 +126,36 @@ def test_the_event_loop_is_not_blocked(store: Store) -> None:
     asyncio.run(use(Threaded(Watched())))
     assert seen
     assert loop_thread not in seen
+
+
+@beside_threads
+def test_a_child_process_makes_threads_of_its_own(clock: TimeMachine, tmp_path: Path) -> None:
+    def sent(number: int) -> bool:
+        names = [Name(2, 0, bytes(14) + bytes((number, each)), 1) for each in range(8)]
+
+        async def use() -> None:
+            async with asyncio.timeout(DEADLINE):
+                await asyncio.gather(*(awaited.send(Batch("row", puts=(Put(name, b""),))) for name in names))
+
+        asyncio.run(use())
+        return True
+
+    store = open_store(f"sqlite:///{tmp_path}/forked.db", clock=clock)
+    awaited = as_async(store)
+    assert sent(1)
+    assert in_a_fork(lambda: sent(2))
+    assert sent(3)
+    assert len(store.read((Slice("row", 2),))[0]) == 24
+    store.close()
+
+
+def test_the_queues_of_a_connection_share_its_threads(tmp_path: Path) -> None:
+    async def use() -> None:
+        async with await aio.connect(f"sqlite:///{tmp_path}/shared.db") as connection:
+            queues = [await connection.queue(f"queue{number}") for number in range(5)]
+            await asyncio.gather(*(queue.send(number) for number in range(10) for queue in queues))
+            started = {thread for thread in threading.enumerate() if thread.name.startswith("astyqueue-store")} - before
+            assert 0 < len(started) <= connection.blocking.store.at_once
+
+    before = set(threading.enumerate())
+    asyncio.run(use())

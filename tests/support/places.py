@@ -22,8 +22,9 @@ import pytest
 
 from astyqueue.clock import Clock, SystemClock
 from astyqueue.protocol.steps import Commit, Read, Request, Send
-from astyqueue.store import Spread, Store
+from astyqueue.store import AsyncStore, Batch, Column, Expectation, Outcome, Spread, Store, Wanted
 from astyqueue.stores import open_store
+from astyqueue.stores.async_adapter import as_async
 from astyqueue.testing import TimeMachine
 from astyqueue.testing.faults import Faulty
 from astyqueue.units import SECOND
@@ -105,20 +106,49 @@ class Apart(Faulty):
     def __init__(self, store: Store, name: str) -> None:
         super().__init__(store)
         self._name = name
+        self._for_tasks = ApartForTasks(as_async(store), self)
+
+    def as_async(self) -> ApartForTasks:
+        return self._for_tasks
 
     def perform(self, request: Request) -> object:
         match request:
             case Read(wanted, exact):
-                request = Read(tuple(dataclasses.replace(each, row=self._renamed(each.row)) for each in wanted), exact)
+                request = Read(self.wanted(wanted), exact)
             case Send():
-                renamed = [dataclasses.replace(batch, row=self._renamed(batch.row)) for batch in request.batches]
-                request = Send(renamed[0], tuple(renamed[1:]))
+                first, *more = map(self.batch, request.batches)
+                request = Send(first, tuple(more))
             case Commit(batch, expects):
-                request = Commit(dataclasses.replace(batch, row=self._renamed(batch.row)), expects)
+                request = Commit(self.batch(batch), expects)
         return super().perform(request)
 
-    def _renamed(self, row: str) -> str:
-        return f"{self._name}/{row}"
+    def wanted(self, wanted: tuple[Wanted, ...]) -> tuple[Wanted, ...]:
+        """The same of its own rows."""
+        return tuple(dataclasses.replace(each, row=f"{self._name}/{each.row}") for each in wanted)
+
+    def batch(self, batch: Batch) -> Batch:
+        """The same for its own row."""
+        return dataclasses.replace(batch, row=f"{self._name}/{batch.row}")
+
+
+class ApartForTasks:
+    """The same for tasks."""
+
+    def __init__(self, store: AsyncStore, apart: Apart) -> None:
+        self._store = store
+        self._apart = apart
+
+    async def read(self, wanted: tuple[Wanted, ...], *, exact: bool = False) -> list[list[Column]]:
+        return await self._store.read(self._apart.wanted(wanted), exact=exact)
+
+    async def send(self, batch: Batch, *more: Batch) -> None:
+        await self._store.send(*map(self._apart.batch, (batch, *more)))
+
+    async def commit(self, batch: Batch, expects: tuple[Expectation, ...]) -> Outcome:
+        return await self._store.commit(self._apart.batch(batch), expects)
+
+    async def close(self) -> None:
+        await self._store.close()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

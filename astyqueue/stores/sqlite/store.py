@@ -15,6 +15,7 @@ from astyqueue.clock import Clock, Stamps, SystemClock
 from astyqueue.errors import BadSetting, Closed, StoreGone, StoreUnavailable
 from astyqueue.store import Batch, Column, Committed, Expectation, Outcome, Spread, Wanted
 from astyqueue.stores import column_name_codec, fork_hooks
+from astyqueue.stores.async_adapter import Threaded
 from astyqueue.stores.sqlite.connection import Session, Writers
 from astyqueue.stores.sqlite.database import ONE_TRY, DatabaseFile
 from astyqueue.stores.sqlite.errors import failure, failure_of_commit, is_busy
@@ -57,6 +58,7 @@ class SQLiteStore:
             file.prepare()
         self._identity = file.identity()
         self._seen_at = clock.monotonic()
+        self._for_tasks = Threaded(self)
         fork_hooks.watch(self)
 
     def __str__(self) -> str:
@@ -98,6 +100,10 @@ class SQLiteStore:
             if isinstance(outcome, Committed):
                 self._make_durable(session)
         return outcome
+
+    def as_async(self) -> Threaded:
+        """See `AsyncCapableStore`: up to `at_once` threads, which all queues share, as each has a connection."""
+        return self._for_tasks
 
     @property
     def _open_transaction(self) -> Session | None:

@@ -43,9 +43,11 @@ class Session:
     answers: list[Asked]
     is_shutdown: bool = False
     begun: list[object] = field(default_factory=list)
+    pages: list[object] = field(default_factory=list)
 
-    def execute_async(self, statement: object, **_: object) -> Asked:
+    def execute_async(self, statement: object, *, paging_state: object, **_: object) -> Asked:
         self.begun.append(statement)
+        self.pages.append(paging_state)
         return self.answers.pop(0)
 
 
@@ -118,3 +120,16 @@ def test_a_node_that_is_late_time_and_again_while_others_are_not_is_asked_last(w
             break
     assert list(wary.make_query_plan()) == ["second", "first"]
     assert speculation.counters == (4, 0)
+
+
+def test_a_page_is_a_request_of_its_own_so_a_late_answer_to_the_page_before_is_not_taken_for_it() -> None:
+    first, second, last = (SimpleNamespace(paging_state=state) for state in (b"2", b"3", None))
+    session, attempt = attempted(
+        Asked(["slow", "fast"], first), Asked(["fast"], OperationTimedOut()), Asked(["fast"], second), reading=True
+    )
+    assert carried_out(attempt.result()) == first
+    page = attempt.next_page(first)
+    assert page is not None
+    assert carried_out(page.result()) == second
+    assert session.pages == [None, b"2", b"2"]
+    assert page.next_page(last) is None
