@@ -167,7 +167,8 @@ class Network:
             return
         if (self._drop and self._random() < self._drop) or (self.partitioned and self._apart(producer, receiver)):
             return
-        self._plan(self.latency(), arrive, values)
+        delay = self.latency() if self._late else _QUICK + int(self._random() * _SPREAD)
+        self._plan(delay, arrive, values)
         if self._duplicate and self._random() < self._duplicate:
             self._plan(self.latency() * 5, arrive, values)
 
