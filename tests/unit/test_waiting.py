@@ -225,3 +225,13 @@ def test_a_loop_that_was_closed_with_a_task_in_it_does_not_trouble_who_signals(c
     left.get_coro().close()
     assert clock.waiters == 0
     assert repr(left)
+
+
+def test_a_signal_that_no_wait_has_seen_shows_until_one_sees_it(any_clock: Clock) -> None:
+    wakeup = Wakeup(any_clock)
+    assert not wakeup.signalled
+    wakeup.set()
+    wakeup.set()
+    assert wakeup.signalled
+    wakeup.wait(any_clock.monotonic())
+    assert not wakeup.signalled

@@ -193,6 +193,8 @@ def _fresh(snapshot: RowSnapshot, picked: ClaimPlan, level: int) -> Steps[None]:
 
 def _take_waiting(snapshot: RowSnapshot, picked: ClaimPlan, columns: list[Column], dead: AbstractSet[Id]) -> bool:
     """Plan those messages that nothing else lists and move the head past them; False if there was no room for one."""
+    if not columns:
+        return True
     hidden, taken = snapshot.hidden, picked.ids
     snapshot.ids_scanned += len(columns)
     for column in columns:

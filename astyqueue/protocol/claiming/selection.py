@@ -246,6 +246,8 @@ def expired_leases(timers: list[Timer], now: int, *, top: int, room: int) -> Exp
     others.
     """
     found = ExpiredLeases()
+    if not timers:
+        return found
     expired = Counter(timer.holder for timer in timers if timer.state == State.LEASED and timer.due <= now)
     first = found.by_level.setdefault(top, [])
     for timer in timers:

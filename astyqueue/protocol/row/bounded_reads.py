@@ -195,7 +195,7 @@ class SlicedScan:
         """Read the next part, or its first `limit` columns; if the store aborts it, none: the next part is shorter."""
         if not self.whole:
             self.length = min(self.length, self._limit())
-        part = replace(self.wanted, until=self._until(), limit=limit)
+        part = self._part(limit)
         try:
             columns = yield from read_one(part, exact=self.exact)
         except SliceTooLong:
@@ -211,6 +211,13 @@ class SlicedScan:
         else:
             self._go_on(part.until)
         return columns
+
+    def _part(self, limit: int | None) -> Slice:
+        """The next part, or its first `limit` columns; the whole slice as it is, if nothing of it is left out."""
+        until = self._until()
+        if until == self.wanted.until and limit == self.wanted.limit:
+            return self.wanted
+        return replace(self.wanted, until=until, limit=limit)
 
     def _limit(self) -> int:
         purged = self.now - _PURGED

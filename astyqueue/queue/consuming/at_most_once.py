@@ -51,11 +51,13 @@ class AtMostOnceBuffer:
     def hand_out_kept(self, now: int, *, shares: Shares) -> bool:
         """Deliver the kept messages; returns whether there were any."""
         kept = self._take_kept()
+        if not kept:
+            return False
         good = [(row, one) for row, one in kept if not _is_expired(one, now)]
         self._drop([(row, one) for row, one in kept if _is_expired(one, now)], "expired")
         for row, one in good:
             self.hand_out(row, [one], shares=shares)
-        return bool(kept)
+        return True
 
     def close(self, queue: str) -> None:
         """Count and log the messages that no consumer got."""

@@ -115,6 +115,8 @@ class QueueActivity:
 
     def take_calls(self) -> None:
         """Note what the queue was called for; only its leader does this."""
+        if not self._calls:
+            return
         with self._lock:
             calls, self._calls = self._calls, set()
         self.turn = self.turn or Call.TURN in calls

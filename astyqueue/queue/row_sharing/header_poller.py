@@ -331,6 +331,8 @@ class RebalanceRequests:
 
     def _row_of_busiest(self, owners: Mapping[str, str], at: MonotonicUs) -> str | None:
         """A row of the process that has most of them, if this one has less than its fair share."""
+        if not owners:
+            return None
         counts = Counter(owners.values())
         part = counts.total() // len({*counts, self._me})
         mine = counts.pop(self._me, 0)

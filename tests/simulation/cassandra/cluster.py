@@ -46,10 +46,11 @@ Watch = Callable[[str, Scanned], None]
 class _ParallelRequests:
     """Requests that run together; the caller gets all answers, in their order, when the last of them has come."""
 
-    __slots__ = ("_answers", "_left", "_on_answer")
+    __slots__ = ("_answers", "_gather", "_left", "_on_answer")
 
-    def __init__(self, on_answer: Callable[[list[object]], None], count: int) -> None:
-        """Await this number of answers."""
+    def __init__(self, gather: Callable[[list[object]], object], on_answer: OnAnswer, count: int) -> None:
+        """Await this number of answers, of which `gather` makes the one for the caller."""
+        self._gather = gather
         self._on_answer = on_answer
         self._left = count
         self._answers: list[object] = [None] * count
@@ -59,7 +60,7 @@ class _ParallelRequests:
         self._answers[place] = answer
         self._left -= 1
         if not self._left:
-            self._on_answer(self._answers)
+            self._on_answer(self._gather(self._answers))
 
 
 class _Call:
@@ -112,19 +113,19 @@ class Cluster:
     ) -> None:
         """Carry out a request; `on_answer` gets the answer or the StoreError, `watch` each page of messages."""
         jobs: Sequence[Job]
-        gather: Callable[[OnAnswer, list[object]], None]
+        gather: Callable[[list[object]], object]
         if isinstance(request, Send):
             batches, stamp = (request.batch, *request.more), machine.machine()
-            gather, jobs = _answer_send, [partial(self._send, each, stamp + n) for n, each in enumerate(batches)]
+            gather, jobs = _answer_of_send, [partial(self._send, each, stamp + n) for n, each in enumerate(batches)]
         elif isinstance(request, Commit):
-            gather, jobs = _answer_commit, [partial(self._commit, request.batch, request.expects)]
+            gather, jobs = _answer_of_commit, [partial(self._commit, request.batch, request.expects)]
         elif request.exact:
-            gather, jobs = _answer_exact_read, [partial(self._exactly, request.wanted)]
+            gather, jobs = _answer_of_exact_read, [partial(self._exactly, request.wanted)]
         else:
-            gather, jobs = _answer_read, [partial(self._plainly, each, watch) for each in request.wanted]
+            gather, jobs = _answer_of_read, [partial(self._plainly, each, watch) for each in request.wanted]
         if not jobs:
             on_answer([])
-        pending = _ParallelRequests(partial(gather, on_answer), len(jobs))
+        pending = _ParallelRequests(gather, on_answer, len(jobs))
         for place, job in enumerate(jobs):
             self._call(_Call(job, pending, place))
 
@@ -274,28 +275,27 @@ def _alive(found: Found, wanted: Wanted, now: int, limit: int) -> Scanned:
     return Scanned(column_name_codec.columns(living) if living else [], tombstones)
 
 
-def _answer_read(on_answer: OnAnswer, answers: list[object]) -> None:
+def _answer_of_read(answers: list[object]) -> object:
     errors = [answer for answer in answers if isinstance(answer, Exception)]
     if not errors:
-        on_answer(answers)
-        return
+        return answers
     too_long = next((error for error in errors if isinstance(error, SliceTooLong)), None)
-    on_answer(too_long or StoreUnavailable("too few replicas answered: it was not read"))
+    return too_long or StoreUnavailable("too few replicas answered: it was not read")
 
 
-def _answer_exact_read(on_answer: OnAnswer, answers: list[object]) -> None:
+def _answer_of_exact_read(answers: list[object]) -> object:
     [answer] = answers
-    _answer_read(on_answer, answer if isinstance(answer, list) else answers)
+    return _answer_of_read(answer if isinstance(answer, list) else answers)
 
 
-def _answer_send(on_answer: OnAnswer, answers: list[object]) -> None:
+def _answer_of_send(answers: list[object]) -> object:
     errors = [answer for answer in answers if isinstance(answer, Exception)]
-    on_answer(_of_change(errors, len(answers)) if errors else None)
+    return _of_change(errors, len(answers)) if errors else None
 
 
-def _answer_commit(on_answer: OnAnswer, answers: list[object]) -> None:
+def _answer_of_commit(answers: list[object]) -> object:
     [answer] = answers
-    on_answer(_of_change([answer], 1) if isinstance(answer, Exception) else answer)
+    return _of_change([answer], 1) if isinstance(answer, Exception) else answer
 
 
 def _limit(wanted: Wanted) -> int:

@@ -17,6 +17,7 @@ T = TypeVar("T")
 #: One way between two nodes, in microseconds: usually between the first two; a late message takes up to the third.
 _QUICK: Final = 300
 _SLOW: Final = 1_500
+_SPREAD: Final = _SLOW - _QUICK
 _LATE: Final = 8 * SECOND
 #: How long a message of a node to itself takes.
 _AT_HOME: Final = 50
@@ -155,7 +156,7 @@ class Network:
         """How long a message takes."""
         if self._late and self._random() < self._late:
             return int(self._random() ** 3 * _LATE)
-        return _QUICK + int(self._random() * (_SLOW - _QUICK))
+        return _QUICK + int(self._random() * _SPREAD)
 
     def _deliver(
         self, producer: Replica, receiver: Replica, arrive: Callable[..., None], values: tuple[object, ...]
@@ -166,7 +167,8 @@ class Network:
             return
         if (self._drop and self._random() < self._drop) or (self.partitioned and self._apart(producer, receiver)):
             return
-        self._plan(self.latency(), arrive, values)
+        delay = self.latency() if self._late else _QUICK + int(self._random() * _SPREAD)
+        self._plan(delay, arrive, values)
         if self._duplicate and self._random() < self._duplicate:
             self._plan(self.latency() * 5, arrive, values)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from astyqueue.errors import OutcomeUnknown, StoreError
 from astyqueue.protocol.layout.columns import Type
@@ -22,6 +22,8 @@ class Pause:
     duration: int
 
 
+_CHANGES: Final = (Send, Commit)
+_OF_STORE: Final = (Read, Send, Commit)
 #: Work in a process: steps of astyqueue, and pauses between them.
 Agent = Generator[Request | Pause, Any, None]
 #: Stands between a process and the store: may change a request, pass it on (several times, or never), and change its
@@ -110,9 +112,12 @@ class SimulatedProcess:
             return
         task.turn += 1
         task.rest = None
-        self.unknowns += isinstance(answer, OutcomeUnknown)
         try:
-            request = task.agent.throw(answer) if isinstance(answer, StoreError) else task.agent.send(answer)
+            if isinstance(answer, StoreError):
+                self.unknowns += isinstance(answer, OutcomeUnknown)
+                request = task.agent.throw(answer)
+            else:
+                request = task.agent.send(answer)
         except StopIteration:
             self._end(task)
         except Exception as error:  # noqa: BLE001 - any error that an agent did not expect is reported with the history
@@ -123,8 +128,8 @@ class SimulatedProcess:
         self._rouse()
 
     def _begin(self, task: _Task, request: Request | Pause) -> None:
-        turn, task.changes = task.turn, isinstance(request, Send | Commit)
-        if isinstance(request, Read | Send | Commit):
+        turn, task.changes = task.turn, isinstance(request, _CHANGES)
+        if isinstance(request, _OF_STORE):
             self.requests += 1
             if isinstance(request, Commit):
                 self._note(request)

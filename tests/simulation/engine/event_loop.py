@@ -83,7 +83,7 @@ class EventLoop:
         count = bisect_right(passed, latest)
         if count and passed[count - 1] > self.now and not (self._recheck and self._holds(until)):
             self.now = passed[count - 1]
-        del passed[:count]
+        del passed[: bisect_right(passed, self.now)]
 
     def recheck(self) -> None:
         """Let `run` check its condition, because something was finished."""
