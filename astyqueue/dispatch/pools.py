@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from astyqueue.clock import Clock
+from astyqueue.dispatch.deliveries_by_pool import Pool, WaitingLines
 from astyqueue.dispatch.handlers import Kind, LineKey
 from astyqueue.dispatch.slots import FreeSlots, SlotPool
-from astyqueue.dispatch.waiting_lines import Pool, WaitingLines
 from astyqueue.errors import ThreadsDied
 from astyqueue.queue.delivery.base_delivery import DeliveryFactory
 from astyqueue.queue.delivery.delivery import Delivery
