@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, Generic, Self, TypeVar
 
 from astyqueue.clock import Clock
-from astyqueue.dispatch.backlog_size import MessageQuota
+from astyqueue.dispatch.delivery_limits import MessageQuota
 from astyqueue.dispatch.forked_children import end_forked_children
 from astyqueue.dispatch.handlers import (
     AsyncCall,

@@ -1,6 +1,6 @@
 """The execution of one delivery: find its handler, run it, decide the outcome, settle, log.
 
-An execution begins in one thread and may end in another: that of an event loop, say. `dispatch.under_way` lets one
+An execution begins in one thread and may end in another: that of an event loop, say. `running_executions` lets one
 thread decide its outcome: the one in which it ends, or the supervisor when it gives up waiting.
 """
 
@@ -13,9 +13,9 @@ from datetime import datetime
 from typing import Final, cast
 
 from astyqueue import errors
-from astyqueue.dispatch.backlog_size import AdaptivePrefetch, MessageQuota
+from astyqueue.dispatch.delivery_limits import AdaptivePrefetch, MessageQuota
 from astyqueue.dispatch.handlers import TASK, HandlerRegistry, Kind, LineKey, perform
-from astyqueue.dispatch.under_way import BegunExecution, Execution, ExecutionsUnderWay, Interrupted
+from astyqueue.dispatch.running_executions import BegunExecution, Execution, ExecutionsUnderWay, Interrupted
 from astyqueue.dispatch.worker_log import DeliveryLog
 from astyqueue.durations import as_microseconds, instant_of
 from astyqueue.errors import AlreadySettled

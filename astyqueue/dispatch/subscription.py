@@ -18,14 +18,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final, cast
 
-from astyqueue.dispatch.backlog_size import InFlightLimit, MessageQuota
 from astyqueue.dispatch.claim_loop import ClaimLoop, flush
+from astyqueue.dispatch.deliveries_by_pool import LineOptions, WaitingLines
+from astyqueue.dispatch.delivery_limits import InFlightLimit, MessageQuota
 from astyqueue.dispatch.execution import DeliveryOutcome
 from astyqueue.dispatch.handlers import HandlerRegistry
 from astyqueue.dispatch.pools import HandlerPools
+from astyqueue.dispatch.running_executions import Execution
 from astyqueue.dispatch.step_loop import StepTask
-from astyqueue.dispatch.under_way import Execution
-from astyqueue.dispatch.waiting_lines import LineOptions, WaitingLines
 from astyqueue.dispatch.worker_log import log_event, short
 from astyqueue.errors import AlreadySettled, AstyqueueError
 from astyqueue.model.health import StuckReport

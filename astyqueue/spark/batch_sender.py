@@ -13,7 +13,7 @@ from astyqueue.model.event import Kind
 from astyqueue.protocol.history import first_sent
 from astyqueue.protocol.row.transaction import COMMIT_MESSAGES
 from astyqueue.protocol.sending.idempotent import IdempotentSender
-from astyqueue.protocol.sending.key_hints import write_key_hints
+from astyqueue.protocol.sending.key_index import write_key_hints
 from astyqueue.queue.queue import MessageQueue
 from astyqueue.spark.connections import Pace
 from astyqueue.spark.row_mapping import Addressed

@@ -16,9 +16,9 @@ from astyqueue.observe import Observer
 from astyqueue.queue.queue import MessageQueue
 from astyqueue.schedules.reconcile import Instructions, Reconciled
 from astyqueue.spool import GivenSpool, SpoolOptions
+from astyqueue.tasks.base_app import DEFAULT_QUEUE, AppOptions, AppRuntime
 from astyqueue.tasks.base_task import BaseTask, TaskOptions, name_of
 from astyqueue.tasks.batched_call import CallInBatch
-from astyqueue.tasks.runtime import DEFAULT_QUEUE, AppOptions, AppRuntime
 from astyqueue.tasks.schedules import Timetable, options_of, policies_of
 from astyqueue.tasks.task import Task
 from astyqueue.triggers import Cron, Every, Trigger, Triggers

@@ -224,7 +224,7 @@ def test_recovery_gives_how_late_a_message_of_a_killed_process_comes_in_a_curren
 
 
 def test_sizes_gives_the_stored_bytes_of_messages(capsys: pytest.CaptureFixture[str], on_sqlite: list[str]) -> None:
-    assert main(["sizes", *on_sqlite, "--messages", "500", "--runs", "1", "--json"]) == 0
+    assert main(["sizes", *on_sqlite, "--messages", "2000", "--runs", "1", "--json"]) == 0
     report = {name: found["median"] for name, found in json.loads(capsys.readouterr().out).items() if "bytes" in name}
     assert 60 < report["waiting_bytes"] < report["waiting_task_bytes"] < report["waiting_unique_bytes"]
     assert report["settled_bytes"] == report["settled_singly_bytes"] == report["settled_unique_bytes"] == 0

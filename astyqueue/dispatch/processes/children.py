@@ -11,7 +11,7 @@ from typing import Final
 from astyqueue.clock import Clock, SystemClock
 from astyqueue.dispatch.processes.child_process import CHILD_OF, ChildProcess
 from astyqueue.dispatch.processes.settings import ProcessOptions
-from astyqueue.dispatch.under_way import Interrupted
+from astyqueue.dispatch.running_executions import Interrupted
 from astyqueue.dispatch.worker_log import log_event
 from astyqueue.errors import BadSetting, ChildDied, Closed
 from astyqueue.queue.delivery.delivery import Delivery

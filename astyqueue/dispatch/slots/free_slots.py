@@ -12,7 +12,7 @@ from collections.abc import Callable
 from itertools import count
 from typing import Final
 
-from astyqueue.dispatch.backlog_size import AdaptivePrefetch
+from astyqueue.dispatch.delivery_limits import AdaptivePrefetch
 from astyqueue.dispatch.slots.ready_deliveries import ReadyDeliveries
 
 #: The distance between two claims of a queue of weight 1: a multiple of small weights, so that theirs are exact.

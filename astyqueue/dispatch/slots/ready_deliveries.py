@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from typing import Final
 
 from astyqueue.clock import Clock
-from astyqueue.dispatch.backlog_size import AdaptivePrefetch
 from astyqueue.dispatch.consumers import ConsumerManager, Ready
+from astyqueue.dispatch.delivery_limits import AdaptivePrefetch
 from astyqueue.queue.delivery.delivery import Delivery
 from astyqueue.units import SECOND
 

@@ -34,7 +34,7 @@ from astyqueue.protocol.parallel_reads import in_parallel
 from astyqueue.protocol.row.bounded_reads import READ_BUDGET, MessageSizes
 from astyqueue.protocol.row.paging import PAGE_SIZE, peek_snapshot, scanned_up_to, unlisted_page
 from astyqueue.protocol.row.snapshot import RowSnapshot
-from astyqueue.protocol.sending.key_hints import delete_key_hints, read_key_hints
+from astyqueue.protocol.sending.key_index import delete_key_hints, read_key_hints
 from astyqueue.protocol.sending.key_state import next_run_of
 from astyqueue.protocol.steps import Client, Steps, read_one
 from astyqueue.store import Column, Named, Slice

@@ -28,7 +28,7 @@ from astyqueue.protocol.layout.unique_key import KeyOwner
 from astyqueue.protocol.row.snapshot import RowSnapshot, load_snapshot
 from astyqueue.protocol.row.transaction import HeaderCommits, RowTransaction, bump_header, timers_without
 from astyqueue.protocol.scheduling.policies import Decision, LastRun, SkippedOccurrences, decide, skipped_by
-from astyqueue.protocol.sending.key_hints import write_key_hints
+from astyqueue.protocol.sending.key_index import write_key_hints
 from astyqueue.protocol.sending.key_state import keys_of
 from astyqueue.protocol.steps import BATCH_BYTES, BATCH_COLUMNS, Client, Steps, read_one
 from astyqueue.store import Column, Name, Named, Outcome, Put, Refused

@@ -23,7 +23,7 @@ from astyqueue.protocol.layout.schedule_column import (
 from astyqueue.protocol.row.snapshot import RowSnapshot
 from astyqueue.protocol.row.transaction import CommitLoop, CommitPlan
 from astyqueue.protocol.scheduling.fire import entries_of
-from astyqueue.protocol.sending.key_hints import write_key_hints
+from astyqueue.protocol.sending.key_index import write_key_hints
 from astyqueue.protocol.sending.key_state import occurrence_timers
 from astyqueue.protocol.steps import Client, Steps, read_column
 from astyqueue.store import Column, Put

@@ -4,7 +4,7 @@
 - `unique`: a message with a unique key: one commit on the home row of the key writes both. `key_state`: whether a key
   is free or who owns it, and how to cancel the owner.
 - `idempotent`: messages that a sender such as Spark may send again with the same ids, even after they were settled.
-- `key_hints`: finds the messages of a key.
+- `key_index`: finds the messages of a key.
 
 A plain send is one write of one request. A unique or idempotent one commits against what it has read, and reads it back
 if the outcome is unknown. docs/how-to/keys.md says which of them to use.

@@ -13,7 +13,7 @@ from astyqueue.errors import AstyqueueError, StoreError
 from astyqueue.model.event import Kind
 from astyqueue.protocol.layout.columns import message_name
 from astyqueue.protocol.sending.insert import LATE, register_late
-from astyqueue.protocol.sending.key_hints import write_key_hints
+from astyqueue.protocol.sending.key_index import write_key_hints
 from astyqueue.protocol.steps import Client, Steps
 from astyqueue.queue.consuming.outcome_recorder import OutcomeRecorder, PendingOutcome
 from astyqueue.queue.delivery.base_delivery import BaseDelivery

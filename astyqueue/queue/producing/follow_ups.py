@@ -14,8 +14,8 @@ from astyqueue.protocol.steps import Client, Steps
 from astyqueue.queue.consuming.claimer import Claimer
 from astyqueue.queue.delivery.follow_ups import MOST, FollowUp
 from astyqueue.queue.hooks import Hook, notified
+from astyqueue.queue.producing.idempotent import IdentifiedMessage, RepeatableSender
 from astyqueue.queue.producing.placement import Placement
-from astyqueue.queue.producing.repeatable import IdentifiedMessage, RepeatableSender
 from astyqueue.queue.settings_sync import SettingsSync
 
 

@@ -18,7 +18,7 @@ from astyqueue.model.event import Kind
 from astyqueue.model.message import Message, MessageEncoder, PreparedMessage, Unique, own_options, with_policy_of_queue
 from astyqueue.protocol.layout.rows import Ring
 from astyqueue.protocol.sending.insert import message_put, send
-from astyqueue.protocol.sending.key_hints import write_key_hints
+from astyqueue.protocol.sending.key_index import write_key_hints
 from astyqueue.protocol.sending.unique import KeyHolder
 from astyqueue.protocol.steps import Client, Steps, batches_within
 from astyqueue.queue.history_writer import HistoryWriter

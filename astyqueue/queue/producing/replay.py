@@ -25,8 +25,8 @@ from astyqueue.protocol.sending.idempotent import numbered_id
 from astyqueue.protocol.steps import Client, Steps, call_local
 from astyqueue.queue.consuming.claimer import Claimer
 from astyqueue.queue.hooks import Hook, notified
+from astyqueue.queue.producing.idempotent import IdentifiedMessage, RepeatableSender
 from astyqueue.queue.producing.placement import Placement
-from astyqueue.queue.producing.repeatable import IdentifiedMessage, RepeatableSender
 from astyqueue.queue.settings_sync import SettingsSync
 from astyqueue.spool import RefusedMessage, SpooledMessage
 

@@ -20,9 +20,9 @@ from astyqueue.protocol.admin.settings import encode_settings, load_settings, op
 from astyqueue.protocol.steps import Client, Steps, call_local
 from astyqueue.queue.consuming.claimer import Claimer
 from astyqueue.queue.hooks import Hook
+from astyqueue.queue.producing.idempotent import IdentifiedMessage, RepeatableSender
 from astyqueue.queue.producing.placement import Placement
 from astyqueue.queue.producing.producer import Producer, SendReport
-from astyqueue.queue.producing.repeatable import IdentifiedMessage, RepeatableSender
 from astyqueue.queue.settings_sync import SettingsSync
 from astyqueue.spool import Spool, SpooledMessage
 from astyqueue.store import Store

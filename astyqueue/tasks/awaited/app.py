@@ -21,9 +21,9 @@ from astyqueue.spool import GivenSpool, SpoolOptions
 from astyqueue.tasks.app import App as Blocking
 from astyqueue.tasks.awaited.queues import AwaitedQueues
 from astyqueue.tasks.awaited.task import Task
+from astyqueue.tasks.base_app import DEFAULT_QUEUE
 from astyqueue.tasks.base_task import BaseTask, TaskOptions, name_of
 from astyqueue.tasks.batched_call import CallInBatch
-from astyqueue.tasks.runtime import DEFAULT_QUEUE
 from astyqueue.tasks.schedules import Timetable, options_of, policies_of
 from astyqueue.tasks.task import Task as BlockingTask
 from astyqueue.triggers import Cron, Every, Trigger, Triggers

@@ -6,7 +6,7 @@ import asyncio
 
 from astyqueue.aio.queue import MessageQueue
 from astyqueue.queue.queue import MessageQueue as Blocking
-from astyqueue.tasks.runtime import AppRuntime
+from astyqueue.tasks.base_app import AppRuntime
 
 
 class AwaitedQueues:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from astyqueue import Connection, Dispatcher, aio
-from astyqueue.dispatch.backlog_size import AdaptivePrefetch, MessageQuota
+from astyqueue.dispatch.delivery_limits import AdaptivePrefetch, MessageQuota
 from astyqueue.dispatch.execution import HandlerExecutions
 from astyqueue.dispatch.handlers import Handler, HandlerRegistry
 from astyqueue.queue.delivery.delivery import Delivery

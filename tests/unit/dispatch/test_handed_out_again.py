@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from astyqueue import Delivery, MessageQueue
-from astyqueue.dispatch.backlog_size import AdaptivePrefetch, MessageQuota
+from astyqueue.dispatch.delivery_limits import AdaptivePrefetch, MessageQuota
 from astyqueue.dispatch.execution import HandlerExecutions
 from astyqueue.dispatch.handlers import Handler, HandlerRegistry
 from astyqueue.queue.runtime import ReceiveRequest

@@ -12,8 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from astyqueue import MessageQueue
-from astyqueue.dispatch.backlog_size import AdaptivePrefetch
 from astyqueue.dispatch.builder import DispatcherBuilder
+from astyqueue.dispatch.delivery_limits import AdaptivePrefetch
 from astyqueue.dispatch.dispatcher import Dispatcher
 from astyqueue.dispatch.handlers import Call, HandlerRegistry
 from astyqueue.dispatch.queue_patterns import PatternWatch, QueuePattern

@@ -10,7 +10,7 @@ from astyqueue import Message, MessageQueue
 from astyqueue.errors import BadInput, LeaseLost, OutcomeUnknown
 from astyqueue.protocol.layout.columns import Type
 from astyqueue.protocol.layout.rows import key_row
-from astyqueue.protocol.sending.key_hints import LASTS
+from astyqueue.protocol.sending.key_index import LASTS
 from astyqueue.protocol.steps import Read, Send
 from astyqueue.queue.builder import QueueBuilder
 from astyqueue.store import Slice, Store

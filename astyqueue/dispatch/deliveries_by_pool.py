@@ -12,12 +12,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from astyqueue.dispatch.backlog_size import AdaptivePrefetch, MessageQuota
 from astyqueue.dispatch.batch_execution import BatchExecutions
+from astyqueue.dispatch.delivery_limits import AdaptivePrefetch, MessageQuota
 from astyqueue.dispatch.execution import HandlerExecutions
 from astyqueue.dispatch.handlers import TASK, HandlerRegistry, Kind, LineKey
+from astyqueue.dispatch.running_executions import BegunExecution
 from astyqueue.dispatch.slots import ClaimCredit, FreeSlots, ReadyDeliveries
-from astyqueue.dispatch.under_way import BegunExecution
 from astyqueue.protocol.claiming.selection import ClaimedMessage
 from astyqueue.queue.delivery.base_delivery import BaseDelivery, DeliveryFactory, Lease
 from astyqueue.queue.delivery.delivery import Delivery

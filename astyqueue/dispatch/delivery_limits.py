@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Iterable, Sized
 from typing import Final
 
-from astyqueue.dispatch.under_way import ExecutionsUnderWay
+from astyqueue.dispatch.running_executions import ExecutionsUnderWay
 from astyqueue.queue.delivery.base_delivery import BaseDelivery
 from astyqueue.units import SECOND
 

@@ -17,7 +17,7 @@ from astyqueue.model.message import PreparedMessage
 from astyqueue.protocol.history import first_sent
 from astyqueue.protocol.layout.rows import Ring
 from astyqueue.protocol.sending.idempotent import IdempotentSender, composed
-from astyqueue.protocol.sending.key_hints import write_key_hints
+from astyqueue.protocol.sending.key_index import write_key_hints
 from astyqueue.protocol.steps import Client, Steps
 from astyqueue.queue.consuming.claimer import Claimer
 from astyqueue.queue.settings_sync import SettingsSync
