@@ -367,12 +367,14 @@ def test_a_backlog_takes_three_requests_for_200_messages_of_a_row_and_one_for_a_
 ) -> None:
     requests: list[Request] = []
     store.answers = requests.append
-    queue = opened()
-    store.is_away = True
-    queue.send_many(range(2_000))
+    with opened() as before:
+        store.is_away = True
+        before.send_many(range(2_000))
     requests.clear()
     store.is_away = False
-    assert queue.spool.drain("20s")
-    first = 1  # the header of the row
-    assert len([one for one in requests if not isinstance(one, Send)]) <= first + 3 * 10 + 3
+    # The next process finds all of them: the first batch of the one that sent them may have fewer than a thousand.
+    assert opened().spool.drain("20s")
+    opening = 4  # the store's time, read, written and read again; the settings of the queue
+    header = 1
+    assert len([one for one in requests if not isinstance(one, Send)]) <= opening + header + 3 * 10 + 2
     assert bodies(plain, 2_000) == list(range(2_000))
