@@ -69,6 +69,7 @@ class QueueActivity:
         self.last_traffic = 0
         self.since = clock.now() - _BEFORE
         self.closed = False
+        self.joined = False
         watch.opened()
         self._clock = clock
         self._until = BEGINNING
@@ -114,7 +115,9 @@ class QueueActivity:
             self._calls.add(call)
 
     def take_calls(self) -> None:
-        """Note what the queue was called for; only its leader does this."""
+        """Note what the queue was called for; only its leader does this, before it reads anything of the queue."""
+        if not self.joined:
+            self.watch.join(self)
         if not self._calls:
             return
         with self._lock:
@@ -158,6 +161,7 @@ class ActivityWatch:
         self._next_long = BEGINNING
         self._next_turn = BEGINNING
         self._seen: set[Notice] = set()
+        self._recent: deque[tuple[MonotonicUs, Notice]] = deque()
         self._shift = clock.now() - int(clock.monotonic())
         self._in_children: dict[int, ActivityWatch] = {}
 
@@ -185,18 +189,30 @@ class ActivityWatch:
         with self._lock:
             self._opened += 1
 
+    def join(self, activity: QueueActivity) -> None:
+        """Call this queue from now on, and at once if a recent notice names it, which stands for what is sent next.
+
+        Its leader does this before it first polls the queue: until it rests, another leader may read a notice.
+        """
+        with self._lock:
+            if activity.closed:
+                return
+            activity.joined = True
+            self._queues.setdefault(activity.queue, []).append(activity)
+            self._turns.append(activity)
+            if any(one.queue == activity.queue and one.moment >= activity.since for _, one in self._recent):
+                activity.call(Call.NOTICE)
+
     def leave(self, activity: QueueActivity) -> None:
         """A queue was closed."""
         with self._lock:
             self._opened -= not activity.closed
+            if activity.joined and not activity.closed:
+                self._turns.remove(activity)
+                self._queues[activity.queue].remove(activity)
+                if not self._queues[activity.queue]:
+                    del self._queues[activity.queue]
             activity.closed = True
-            among = self._queues.get(activity.queue, [])
-            if activity not in among:
-                return
-            among.remove(activity)
-            self._turns.remove(activity)
-            if not among:
-                del self._queues[activity.queue]
 
     def rest(self, activity: QueueActivity, me: Wakeup, until: MonotonicUs) -> Steps[None]:
         """Rest for a queue until it is called, `me` is set, or the moment has come, and read the log meanwhile."""
@@ -213,9 +229,6 @@ class ActivityWatch:
 
     def _enter(self, activity: QueueActivity, me: Wakeup) -> None:
         with self._lock:
-            if not activity.closed and activity not in (among := self._queues.setdefault(activity.queue, [])):
-                among.append(activity)
-                self._turns.append(activity)
             self._resting[activity] = me
             self._watching = self._watching or activity
 
@@ -246,6 +259,9 @@ class ActivityWatch:
         with self._lock:
             new = [notice for notice in notices if notice not in self._seen]
             self._seen = {one for one in self._seen.union(new) if one.moment >= now - 2 * _LONG_OVERLAP}
+            self._recent.extend((at, notice) for notice in new)
+            while self._recent and self._recent[0][0] < at - _BEFORE:
+                self._recent.popleft()
             self._call_named(new)
             if missed:
                 self._call_all_that_missed(lost)

@@ -215,8 +215,9 @@ class HeaderPoller:
         """Look for messages in these rows past their scan cursors; a message due later sets the time of the scan.
 
         A row that is known to have work is left out: under load that would be most rows, at each ring of the doorbell.
+        Not so in an idle queue, whose next poll is far ahead: a scan does not see what falls due until then.
         """
-        waiting = [polled for polled in rows if polled.row.due > now]
+        waiting = rows if self._activity.idle else [polled for polled in rows if polled.row.due > now]
         probes = [
             (polled.row, probe) for polled in waiting for probe in polled.probes(self.plan.until(polled.row.name, now))
         ]
@@ -230,8 +231,12 @@ class HeaderPoller:
             _scan_where_found(probes, found)
 
     def read_doorbell(self, now: int) -> Steps[None]:
-        """If it is time, read whether other processes sent to current rows, or request one of ours."""
-        if not self._activity.idle and self._clock.monotonic() >= self._doorbell.next_time:
+        """If it is time, read whether other processes sent to current rows, or request one of ours.
+
+        It is read once before the first poll of a queue, so that in an idle one each later ring is new.
+        """
+        first = self._ring.shared and not self._doorbell.was_read
+        if first or (not self._activity.idle and self._clock.monotonic() >= self._doorbell.next_time):
             yield from self._read_doorbell(now)
 
     def _read_doorbell(self, now: int) -> Steps[None]:

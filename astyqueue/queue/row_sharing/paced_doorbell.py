@@ -112,6 +112,11 @@ class PacedDoorbell:
         self._echo = self._clock.monotonic()
 
     @property
+    def was_read(self) -> bool:
+        """Whether a ring that comes now would be known as new."""
+        return self._cells is not None
+
+    @property
     def next_time(self) -> MonotonicUs:
         """The monotonic moment of the next read."""
         return self._next if self._echo is None else min(self._next, self._echo)

@@ -76,19 +76,16 @@ class Process:
 
     def __post_init__(self) -> None:
         self.watch = ActivityWatch(self.clock)
-        self.queues = {
-            name: Worker(
-                QueueRuntime(Settings(name=name, layout=self.layout), self.clock, (), watch=self.watch),
-                self.store,
-                hands=1_000,
-                listens=True,
-                paced=self.paced,
-            )
-            for name in self.names
-        }
-        for worker in self.queues.values():
-            worker.start()
+        self.queues = {}
+        for name in self.names:
+            self.consume(name)
         self.work()
+
+    def consume(self, name: str) -> None:
+        """Begin to consume one more queue."""
+        runtime = QueueRuntime(Settings(name=name, layout=self.layout), self.clock, (), watch=self.watch)
+        self.queues[name] = Worker(runtime, self.store, hands=1_000, listens=True, paced=self.paced)
+        self.queues[name].start()
 
     @property
     def mail(self) -> Worker:

@@ -27,6 +27,7 @@ from tests.unit.queue.stepped_workers import MILLISECOND
 #: What the documentation states.
 IDLE_LATENCY = 150 * MILLISECOND
 TURN = 2 * SECOND
+FOREVER = 365 * 24 * 3_600 * SECOND
 
 
 @pytest.fixture(autouse=True)
@@ -136,7 +137,7 @@ def test_a_queue_without_credit_in_its_turn_looks_as_soon_as_it_has_some(store: 
 def test_a_notice_that_is_written_late_is_read(
     store: Lossy, clock: TimeMachine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(activity, "_TURN", 365 * 24 * 3_600 * SECOND)
+    monkeypatch.setattr(activity, "_TURN", FOREVER)
     process = Process(clock, store, ["letters", "mail"])
     process.become_idle()
     store.keeps = True
@@ -159,7 +160,7 @@ def test_a_notice_of_a_process_whose_clock_is_wrong_is_read(store: Lossy, clock:
 def test_what_happened_while_the_log_could_not_be_read_is_found_afterwards(
     store: Lossy, clock: TimeMachine, minutes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(activity, "_TURN", 365 * 24 * 3_600 * SECOND)
+    monkeypatch.setattr(activity, "_TURN", FOREVER)
     process = Process(clock, store, ["letters", "mail"])
     process.become_idle()
     process.mail.dead = process.queues["letters"].dead = True  # suspended
@@ -208,6 +209,57 @@ def test_a_process_that_starts_after_a_send_finds_the_message(store: Lossy, cloc
     process = Process(clock, store, ["letters", "mail"])
     process.pass_time(IDLE_LATENCY)
     assert len(process.mail.got) == 1
+
+
+@pytest.mark.parametrize("joins", ["before the notice is read", "after it"])
+def test_a_notice_read_for_other_queues_counts_for_one_that_is_consumed_a_little_later(
+    store: Lossy, clock: TimeMachine, joins: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(activity, "_TURN", FOREVER)
+    process = Process(clock, store, ["letters"])
+    process.become_idle()
+    sending = sender(store, clock)
+    if joins == "before the notice is read":
+        process.consume("mail")
+        process.mail.paced = True
+        process.mail.work()  # its leader has begun, and does not go on before the notice was read
+    paused = process.queues.pop("mail", None)
+    sending.send(1, delay=3_600)
+    process.pass_time(SECOND)
+    if paused is None:
+        process.consume("mail")
+    else:
+        process.queues["mail"] = paused
+        paused.paced = False
+    process.pass_time(SECOND)
+    noticed = store.notices
+    assert delay_of(process, "mail", lambda: sending.send(1)) <= IDLE_LATENCY
+    assert store.notices == noticed
+
+
+def test_a_process_that_began_a_moment_ago_finds_a_message_without_a_notice_in_the_first_turn_of_its_queue(
+    store: Lossy, clock: TimeMachine
+) -> None:
+    process = Process(clock, store, ["letters", "faxes", "mail"], RING)
+    process.pass_time(SECOND)
+    store.loses = True
+    sending = sender(store, clock, layout=RING)
+    assert delay_of(process, "mail", lambda: sending.send(1)) <= 3 * TURN
+
+
+def test_a_message_that_falls_due_soon_after_a_suspension_during_which_its_queue_became_idle_is_in_time(
+    store: Lossy, clock: TimeMachine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its row is due to be scanned when the process goes on, and that scan shows only what is due by then."""
+    monkeypatch.setattr(activity, "_TURN", FOREVER)
+    process, sending = Process(clock, store, ["letters", "mail"]), sender(store, clock)
+    sending.send(1)
+    process.pass_time(9 * SECOND)
+    due = clock.now() + 75 * SECOND
+    sending.send(1, delay=75)
+    clock.advance("70s")
+    process.pass_time(6 * SECOND)
+    assert [at - due <= 10 * MILLISECOND for at, _ in process.mail.got[1:]] == [True]
 
 
 def test_a_queue_that_was_dropped_or_made_anew_is_noticed_within_ten_seconds(store: Lossy, clock: TimeMachine) -> None:
@@ -260,7 +312,7 @@ def test_a_message_without_a_notice_of_its_own_is_found_while_its_queue_becomes_
     store: Lossy, clock: TimeMachine, first: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A notice stands for ten seconds: what is sent last in them must be found, without a turn, whatever the moment."""
-    monkeypatch.setattr(activity, "_TURN", 365 * 24 * 3_600 * SECOND)
+    monkeypatch.setattr(activity, "_TURN", FOREVER)
     process = Process(clock, store, ["letters", "mail"])
     process.become_idle()
     process.mail.send(1)
@@ -277,7 +329,7 @@ def test_a_message_without_a_notice_of_its_own_is_found_while_its_queue_becomes_
 def test_a_message_sent_between_any_two_requests_of_a_process_that_becomes_idle_is_found(
     clock: TimeMachine, layout: Layout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(activity, "_TURN", 365 * 24 * 3_600 * SECOND)
+    monkeypatch.setattr(activity, "_TURN", FOREVER)
     for requests in range(12):
         store = Lossy(MemoryStore(clock))
         process = Process(clock, store, ["mail"], layout, paced=True)
