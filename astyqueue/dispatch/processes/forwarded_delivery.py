@@ -148,9 +148,10 @@ class ForwardedDelivery(Delivery):
 
 def arrived(values: Values, ask: Ask) -> ForwardedDelivery:
     """The delivery that the parent sent as `crossing`; `ask` has the parent call its methods."""
-    row, id_, priority, spent, began, settled, end, nonce, *envelope = cast("list[Any]", values)
+    row, id_, priority, spent, superseded, began, settled, end, nonce, *envelope = cast("list[Any]", values)
     lease = Lease(row, _timer(end, nonce), 0) if end else None
-    delivery = ForwardedDelivery(row, ClaimedMessage(Entry(id_, priority, spent), Envelope(*envelope)), lease)
+    entry = Entry(id_, priority, spent, superseded)
+    delivery = ForwardedDelivery(row, ClaimedMessage(entry, Envelope(*envelope)), lease)
     delivery._ask = ask  # noqa: SLF001 - this makes it
     delivery.began = began
     delivery.settled = settled
