@@ -45,6 +45,9 @@ _TURN: Final = 9 * SECOND // 4
 _CLAIMED: Final = 3 * SECOND // 10
 #: A poll of a row shows its next message. What is due after that is shown by a poll this long after it began at most.
 _POLLED_AGAIN: Final = 12 * SECOND // 10
+#: A message behind the head, because its sender's clock is behind, is found by the scan ten seconds behind, which
+#: reads every five.
+_LATE_SCAN: Final = 15 * SECOND
 #: A suspended process may have been reading the doorbell or the log; the next read comes this long after at most.
 _AFTER_LONG_READ: Final = 2 * SECOND
 #: How long after an error a consumer begins anew.
@@ -96,6 +99,7 @@ class _OwnClock:
 class _Awaited:
     """A message whose send returned at `sent` and that is due at `due`, in true time.
 
+    `place` is the moment in its id, which is earlier than `sent` if the clock of its sender is behind.
     `notice` is the one that stands for it: the last of its sender in this queue.
     """
 
@@ -103,6 +107,7 @@ class _Awaited:
     queue: str
     sent: int
     due: int
+    place: int
     notice: WrittenNotice | None
 
 
@@ -342,8 +347,8 @@ class IdleQueues:
         """Await a message, unless it began before its send returned."""
         if number not in self._begun:
             now = self._loop.now
-            due = max(now, now + delay)
-            self._awaited[number] = _Awaited(number, queue, now, due, self._log.last.get(queue))
+            place = now + delay
+            self._awaited[number] = _Awaited(number, queue, now, max(now, place), place, self._log.last.get(queue))
 
     def _begins(self, number: int) -> None:
         self._begun.add(number)
@@ -359,6 +364,8 @@ class IdleQueues:
         found = self._found(one, one.sent)
         if one.due > one.sent and one.queue in self._last_begin:
             found = max(found, self._last_begin[one.queue] + _POLLED_AGAIN)
+        if one.place < self._last_begin.get(one.queue, one.place):
+            found = max(found, one.place + _LATE_SCAN)
         deadline = max(one.due, found) + _CLAIMED
         for hindrance in sorted(self._hindrances, key=lambda each: each.begin):
             if hindrance.queue in (None, one.queue) and hindrance.begin <= deadline and hindrance.end >= one.sent:
