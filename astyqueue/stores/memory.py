@@ -7,18 +7,20 @@ import os
 import threading
 from collections.abc import Iterator, Mapping
 from itertools import islice
-from typing import Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
 from astyqueue.clock import Clock, Stamps
 from astyqueue.errors import BadSetting, Closed
 from astyqueue.findings import Finding, note
 from astyqueue.store import Batch, Column, Committed, Expectation, Named, Outcome, Put, Refused, Slice, Spread, Wanted
 from astyqueue.stores import column_name_codec, fork_hooks
-from astyqueue.stores.async_adapter import Inline
 from astyqueue.stores.column_name_codec import Changes
 from astyqueue.stores.sorted_keys import SortedNames
 from astyqueue.stores.url import Location
 from astyqueue.units import SECOND
+
+if TYPE_CHECKING:
+    from astyqueue.stores.async_adapter import Inline
 
 #: Expired columns are kept for this long, so that they are there again if the clock was wrong and is set back.
 _FORGET_AFTER: Final = 60 * SECOND
@@ -162,7 +164,6 @@ class MemoryStore:
         self._clock = clock
         self._rows: _Rows | None = rows or _Rows()
         self._stamps = Stamps(clock)
-        self._for_tasks = Inline(self)
 
     def __repr__(self) -> str:
         """Whether it is open."""
@@ -198,7 +199,9 @@ class MemoryStore:
 
     def as_async(self) -> Inline:
         """See `AsyncCapableStore`: no verb waits, so tasks need no thread."""
-        return self._for_tasks
+        from astyqueue.stores.async_adapter import Inline  # noqa: PLC0415 - only programs with tasks load asyncio
+
+        return Inline(self)
 
     def close(self) -> None:
         """Release the rows; those of a shared name stay until the process ends."""

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 _ON_SPARK: Final = "tests/spark/"
 #: The files that use the fixture `one_node`.
 _ON_ONE_NODE: Final = frozenset(
-    f"tests/cassandra/{name}.py" for name in ("test_local", "test_model_against_truth", "test_store")
+    f"tests/cassandra/{name}.py"
+    for name in ("test_async_store", "test_local", "test_model_against_truth", "test_store")
 )
 _PROCESSES: Final = Path("/proc")
 _TICKS_A_SECOND: Final = os.sysconf("SC_CLK_TCK")

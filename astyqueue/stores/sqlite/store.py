@@ -9,19 +9,21 @@ import threading
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from astyqueue.clock import Clock, Stamps, SystemClock
 from astyqueue.errors import BadSetting, Closed, StoreGone, StoreUnavailable
 from astyqueue.store import Batch, Column, Committed, Expectation, Outcome, Spread, Wanted
 from astyqueue.stores import column_name_codec, fork_hooks
-from astyqueue.stores.async_adapter import Threaded
 from astyqueue.stores.sqlite.connection import Session, Writers
 from astyqueue.stores.sqlite.database import ONE_TRY, DatabaseFile
 from astyqueue.stores.sqlite.errors import failure, failure_of_commit, is_busy
 from astyqueue.stores.sqlite.transaction import SQLiteTransaction, refuse_inside
 from astyqueue.stores.url import Location
 from astyqueue.units import SECOND, MonotonicUs
+
+if TYPE_CHECKING:
+    from astyqueue.stores.async_adapter import Threaded
 
 _SYNCHRONOUS: Final = ("full", "normal")
 #: How often a reader checks that the file was not moved or replaced: the messages of a removed file are stale.
@@ -58,7 +60,7 @@ class SQLiteStore:
             file.prepare()
         self._identity = file.identity()
         self._seen_at = clock.monotonic()
-        self._for_tasks = Threaded(self)
+        self._for_tasks: Threaded | None = None
         fork_hooks.watch(self)
 
     def __str__(self) -> str:
@@ -103,7 +105,12 @@ class SQLiteStore:
 
     def as_async(self) -> Threaded:
         """See `AsyncCapableStore`: up to `at_once` threads, which all queues share, as each has a connection."""
-        return self._for_tasks
+        from astyqueue.stores.async_adapter import Threaded  # noqa: PLC0415 - only programs with tasks load asyncio
+
+        with self._guard:
+            if self._for_tasks is None:
+                self._for_tasks = Threaded(self)
+            return self._for_tasks
 
     @property
     def _open_transaction(self) -> Session | None:
