@@ -60,10 +60,10 @@ class Hook:
     def after_delete(self, message: MessageId, why: str) -> None:
         """Called when a message was removed and no delivery of it decided that; a dead letter too.
 
-        `why` is "deleted" (`delete`, `stop`), "cleared", "dropped" (with its queue), "purged", or "replaced" (by a send
-        with its unique key). Of messages at most once also "expired" or "closed": they had left the store, and no
-        consumer took them in time, or before this process closed the queue. A delivery that was leased when its message
-        was removed is "lost" when its consumer settles it.
+        `why` is "deleted" (`delete`, `stop`), "cleared", "dropped" (with its queue), "purged", "replaced" (by a send
+        with its unique key), or "overflow" (by a send to a full queue). Of messages at most once also "expired" or
+        "closed": they had left the store, and no consumer took them in time, or before this process closed the queue. A
+        delivery that was leased when its message was removed is "lost" when its consumer settles it.
         """
 
 

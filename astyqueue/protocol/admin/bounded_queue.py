@@ -53,7 +53,7 @@ def _measured(row: str, levels: int, now: int, *, most: int, oldest: int) -> Ste
     except Undecodable:
         return Depth(0)
     count = len(snapshot.hidden)
-    found = list(_returned(snapshot, now)) if oldest else []
+    found = list(dict.fromkeys(_returned(snapshot, now))) if oldest else []  # one may move while timers are read
     for level in range(levels):
         after: Id | None = scanned_up_to(snapshot, level)
         while after is not None and count < most:

@@ -2,8 +2,8 @@
 
 A producer does not count for each send. A count gives its process credit for a tenth of the room that it found, and
 only when this is used up the next send counts again. So each process that sends exceeds the bound by a tenth of it at
-most, however many messages the others send; what is not sent by a producer (see docs/how-to/kinds-of-queue.md) comes on
-top.
+most, however many messages the others send. What its threads are sending at the moment of another process's count, and
+what is not sent by a producer (see docs/how-to/kinds-of-queue.md), comes on top.
 """
 
 from __future__ import annotations

@@ -117,33 +117,32 @@ def one_receipt_is_good(record: RunRecord) -> Iterator[str]:
 def a_receipt_is_lost_for_a_reason(record: RunRecord) -> Iterator[str]:
     """An ack is refused as too late only if another process claimed the message, or an operator removed it.
 
-    A process's own ack never makes its receipt be reported as lost.
+    A superseded message whose lease ran out is deleted by a claim. A process's own ack never makes its receipt be
+    reported as lost.
     """
     taken: dict[Id, set[bytes]] = defaultdict(set)
     for model in record.model.rows.values():
         for id_, nonces in model.claims.items():
             taken[id_] |= nonces
+    superseded = {id_ for model in record.model.rows.values() for id_ in model.superseded & model.gone}
     meant = _meant(record)
     released = {(one.id, one.nonce) for one in record.history.settled if one.kind in ("release", "reject")}
     lost = [one for one in record.history.settled if one.kind == "ack" and one.lost and not meant(one)]
     for one in lost:
-        if (one.id, one.nonce) not in released and not taken[one.id] - {one.nonce}:
+        others_had_it = one.id in superseded or taken[one.id] - {one.nonce}
+        if (one.id, one.nonce) not in released and not others_had_it:
             yield f"message {one.number}: an ack was refused as too late, and no other process ever leased it"
 
 
 def _meant(record: RunRecord) -> Callable[[Settled], bool]:
-    """Whether an operator may have removed the message of a settle, or another message may have replaced it.
+    """Whether an operator may have removed the message of a settle, or another message replaced it.
 
-    A clear removes messages of its row that were claimed before the clear was reported as done. If a send had an
-    unknown outcome, only the processes that got its message know the id. The history does not say which messages were
-    replaced by runs of a schedule, or which runs by other messages; the reference model of their rows does.
+    A clear removes messages of its row that were claimed before the clear was reported as done. The reference model of
+    their rows says which messages were replaced: also by runs of a schedule, or by sends of unknown outcome.
     """
     history = record.history
     ids_ = {id_ for order in history.removed for id_ in order.ids or []}
     ids_ |= {id_ for row in record.model.rows.values() for id_ in row.replaced}
-    replaced = {sent.number: sent for sent in history.sent if any(record.replacing(sent))}
-    ids_ |= {sent.message.id for sent in replaced.values() if sent.message}
-    ids_ |= {delivered.id for delivered in history.delivered if delivered.number in replaced}
     claimed = {(delivered.id, delivered.nonce): delivered.claimed for delivered in history.delivered}
     cleared = _cleared(record)
     return lambda one: one.id in ids_ or cleared.get(one.id, -1) >= claimed.get((one.id, one.nonce), 0)

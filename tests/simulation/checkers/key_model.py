@@ -1,4 +1,7 @@
-"""What commits put into a row, and two promises about it: a key has one owner, and each message is created once."""
+"""What commits put into a row, and two promises about it: a key has one owner, and each message is created once.
+
+A message that is superseded while it is leased is no owner any more: its key is that of the message that took it.
+"""
 
 from __future__ import annotations
 
@@ -19,13 +22,17 @@ from tests.simulation.cassandra.storage import DELETED, Cell, Changes
 
 @dataclass(slots=True)
 class KeyModel:
-    """The keys, schedules and messages that commits put into one row."""
+    """The keys, schedules and messages that commits put into one row.
+
+    `succeeded` are messages whose key another one took over, in the commit that put it.
+    """
 
     row: str
     keys: dict[Name, KeyOwner | KeyOwningSchedule] = field(default_factory=dict)
     schedules: dict[Name, Schedule] = field(default_factory=dict)
     inserted: set[Id] = field(default_factory=set)
     inserted_twice: list[Id] = field(default_factory=list)
+    succeeded: set[Id] = field(default_factory=set)
     _unique: dict[Id, Name] = field(default_factory=dict)
 
     def follow(self, changes: Changes) -> bool:
@@ -42,7 +49,7 @@ class KeyModel:
             case Type.KEY, True:
                 self.keys.pop(name, None)
             case Type.KEY, False:
-                self.keys[name] = decode_owner(self.row, cell.value)
+                self._give(name, decode_owner(self.row, cell.value))
             case Type.TRIGGER, True:
                 self.schedules.pop(name, None)
             case Type.TRIGGER, False:
@@ -50,6 +57,14 @@ class KeyModel:
             case Type.MESSAGE, False:
                 self._insert(name.id, cell.value)
         return name.type == Type.KEY or name.id in self._unique
+
+    def _give(self, name: Name, owner: KeyOwner | KeyOwningSchedule) -> None:
+        before = self.keys.get(name)
+        self.keys[name] = owner
+        if isinstance(owner, KeyOwner):
+            self.succeeded.discard(owner.id)
+            if isinstance(before, KeyOwner) and before.id != owner.id:
+                self.succeeded.add(before.id)
 
     def _insert(self, id_: Id, value: bytes) -> None:
         if id_ in self.inserted:
@@ -59,14 +74,19 @@ class KeyModel:
         if envelope.unique and envelope.key is not None:
             self._unique[id_] = key_name(envelope.key)
 
-    def wrong_keys(self, ended: set[Id]) -> Iterator[str]:
+    def wrong_keys(self, ended: set[Id], superseded: set[Id]) -> Iterator[str]:
         """What is wrong with the keys.
 
-        Each living unique message must own its key, and each key must belong to a living message or to a schedule.
+        Each living unique message must own its key, unless it is superseded: then another message must have taken it.
+        Each key must belong to a living message or to a schedule.
         """
         for id_, name in self._unique.items():
             owner = self.keys.get(name)
-            if id_ not in ended and not (isinstance(owner, KeyOwner) and owner.id == id_):
+            owns = isinstance(owner, KeyOwner) and owner.id == id_
+            if id_ in superseded:
+                if owns or id_ not in self.succeeded:
+                    yield f"{ids.text(id_)} is superseded, and no other message took its key"
+            elif id_ not in ended and not owns:
                 wrong = f"{ids.text(id_)} lives, and its unique key is not its own"
                 yield f"{wrong}: another message could have the key as well"
         for owner in self.keys.values():

@@ -13,6 +13,7 @@ from astyqueue.model.schedule import Overlap, Schedule
 from astyqueue.protocol.layout.schedule_column import run_of
 from astyqueue.protocol.scheduling.policies import due_occurrences
 from astyqueue.triggers import Triggers
+from astyqueue.units import SECOND
 from tests.simulation.checkers.key_model import KeyModel
 from tests.simulation.engine.history import Result, RunRecord, Sent
 
@@ -20,7 +21,10 @@ _FOR_EVER: Final = 1 << 62
 
 
 def one_message_has_a_key(record: RunRecord) -> Iterator[str]:
-    """Of two unique messages with one key whose sends succeeded, the first had ended when the second was sent."""
+    """Of two unique messages with one key whose sends succeeded, the first had ended when the second was sent.
+
+    One that was superseded counts as ended, although a process may still have it.
+    """
     ends = _Ends(record)
     by_key: dict[str, list[Sent]] = defaultdict(list)
     for sent in record.history.sent:
@@ -30,6 +34,29 @@ def one_message_has_a_key(record: RunRecord) -> Iterator[str]:
     for first, second in pairs:
         if first.answered < second.began and ends.earliest(first) > second.answered:
             yield f"messages {first.number} and {second.number} both have the key {first.key!r}"
+
+
+def no_older_value_is_delivered(record: RunRecord) -> Iterator[str]:
+    """Once a send with a unique key has succeeded, no process claims an older message of that key.
+
+    Messages that were dead letters do not count: one that is redriven takes its key again when that is free.
+    """
+    died = record.died()
+    by_key: dict[str, list[Sent]] = defaultdict(list)
+    for sent in record.history.sent:
+        if sent.key and sent.result is Result.DONE and sent.message is not None and sent.message.id not in died:
+            by_key[sent.key].append(sent)
+    followed = {
+        older.message.id: min(newer.answered for newer in several if newer.began > older.answered)
+        for several in by_key.values()
+        for older in several
+        if older.message is not None and any(newer.began > older.answered for newer in several)
+    }
+    for delivered in record.history.delivered:
+        late = delivered.claimed - followed.get(delivered.id, delivered.claimed)
+        if late > 0:
+            later = f"{late / SECOND:.3f} s after a newer message of its key was sent"
+            yield f"message {delivered.number} was delivered to {delivered.client_name} {later}"
 
 
 def a_taken_key_has_an_owner(record: RunRecord) -> Iterator[str]:
@@ -117,6 +144,7 @@ def _wrong_occurrences(keys: KeyModel, schedule: Schedule, occurrences: int) -> 
 
 KEY_CHECKERS: Final = (
     one_message_has_a_key,
+    no_older_value_is_delivered,
     a_taken_key_has_an_owner,
     messages_come_into_being_once,
     what_commits_put_is_not_lost,

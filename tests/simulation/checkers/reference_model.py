@@ -12,7 +12,18 @@ from typing import Final
 
 from astyqueue import ids
 from astyqueue.ids import Id
-from astyqueue.protocol.layout.columns import HEADER, Dead, State, Timer, Type, decode_dead, decode_timer, hidden_by
+from astyqueue.protocol.layout.columns import (
+    HEADER,
+    Dead,
+    Entry,
+    Mark,
+    State,
+    Timer,
+    Type,
+    decode_dead,
+    decode_timer,
+    hidden_by,
+)
 from astyqueue.store import Name
 from astyqueue.stores import column_name_codec
 from tests.simulation.cassandra.replica import Ballot, Decision, Replica
@@ -27,7 +38,8 @@ class RowModel:
     """One row. `where` is the timer that lists a message.
 
     `died` are messages that were dead letters at some time, `gone` those that a commit removed, `replaced` those of
-    them that lost their unique key to another message in that commit, and `claims` the claims that ever had a message.
+    them that lost their unique key to another message in that commit, `superseded` those that were leased when another
+    message took their key, and `claims` the claims that ever had a message.
     """
 
     header: bytes | None = None
@@ -37,6 +49,7 @@ class RowModel:
     died: set[Id] = field(default_factory=set)
     gone: set[Id] = field(default_factory=set)
     replaced: set[Id] = field(default_factory=set)
+    superseded: set[Id] = field(default_factory=set)
     claims: dict[Id, set[bytes]] = field(default_factory=dict)
 
 
@@ -93,12 +106,13 @@ class ReferenceModel:
 
     def _check_keys(self, row: RowModel, keys: KeyModel, changes: Changes) -> None:
         if keys.follow(changes):
-            for wrong in keys.wrong_keys(row.gone.union(row.dead)):
+            for wrong in keys.wrong_keys(row.gone.union(row.dead), row.superseded):
                 self._report(keys.row, wrong)
 
     def _check(self, row: RowModel, commit: _Commit) -> None:
         """Apply a commit, and note what it may not do."""
         row.gone.difference_update(commit.inserted)
+        row.superseded.difference_update(commit.revived)
         before = {name: row.timers.get(name) for name in [*commit.timers, *[timer.name for timer in commit.ended]]}
         listed = {one.id: (timer, one.spent) for timer in before.values() if timer for one in hidden_by(timer)}
         for id_ in listed:
@@ -125,7 +139,24 @@ class ReferenceModel:
             row.where[one.id] = timer.name
             if timer.state == State.LEASED:
                 row.claims.setdefault(one.id, set()).add(timer.nonce)
-            self._count_attempts(commit, timer, one.spent, origin=listed.get(one.id))
+            origin = listed.get(one.id)
+            self._check_superseded(row, commit, one, leased=_stays_leased(timer, origin[0] if origin else None))
+            self._count_attempts(commit, timer, one.spent, origin=origin)
+
+    def _check_superseded(self, row: RowModel, commit: _Commit, one: Entry | Mark, *, leased: bool) -> None:
+        """A message is superseded under its lease, by the commit that gives its key away, and stays so until its end.
+
+        `leased`: it is listed under the claim that it had before.
+        """
+        superseded, before = isinstance(one, Entry) and one.superseded, one.id in row.superseded
+        if superseded and not before and not commit.keyed:
+            self._report(commit.row, f"{ids.text(one.id)} is superseded, and no message takes its key")
+        if before and not superseded:
+            self._report(commit.row, f"{ids.text(one.id)} was superseded, and its timer no longer says so")
+        if (superseded or before) and not leased:
+            self._report(commit.row, f"{ids.text(one.id)} is superseded, and given back or delivered again")
+        if superseded:
+            row.superseded.add(one.id)
 
     def _count_attempts(self, commit: _Commit, timer: Timer, spent: int, *, origin: tuple[Timer, int] | None) -> None:
         """Attempts begin at none, and grow by one if an attempt fails, or if a lease alone in its timer expires."""
@@ -174,6 +205,11 @@ class ReferenceModel:
     def hidden(self) -> Counter[str]:
         """How many messages timers list, by row."""
         return Counter({name: len(row.where) for name, row in self.rows.items()})
+
+
+def _stays_leased(timer: Timer, before: Timer | None) -> bool:
+    """Whether messages of the one timer are still leased in the other, by the same claim."""
+    return before is not None and timer.state == before.state == State.LEASED and timer.nonce == before.nonce
 
 
 def _sorted(row: str, changes: Changes) -> _Commit:

@@ -30,6 +30,10 @@ class RunRecord:
         """The messages that were dead letters at some time."""
         return {id_ for row in self.model.rows.values() for id_ in row.died}
 
+    def lost_their_keys(self) -> set[Id]:
+        """The messages whose key another one took in its commit: they were cancelled, or superseded while leased."""
+        return {id_ for row in self.model.rows.values() for id_ in row.replaced | row.superseded}
+
     def orders(self, id_: Id, row: str) -> Iterator[Removed]:
         """The operators' commands that may have removed this message, if they were carried out in time."""
         return (
@@ -39,13 +43,13 @@ class RunRecord:
         )
 
     def removed(self, sent: Sent) -> bool:
-        """Whether an operator may have removed this message, or a send replaced it, after its own send began."""
+        """Whether an operator may have removed this message after its own send began, or another one took its key."""
         if sent.message is None:
             return False
         orders = self.orders(sent.message.id, sent.message.row)
         if any(one.result is not Result.DONE or one.answered >= sent.began for one in orders):
             return True
-        return any(other.result is Result.UNKNOWN or other.answered >= sent.began for other in self.replacing(sent))
+        return bool(sent.key) and sent.message.id in self.lost_their_keys()
 
     def comes_again(self) -> set[Id]:
         """The messages that may be sent again although an operator removed them.
@@ -58,8 +62,9 @@ class RunRecord:
         }
 
     def replacing(self, sent: Sent) -> Iterator[Sent]:
-        """The sends whose messages may have replaced this one."""
-        others = self.history.sent if sent.key else ()
+        """The sends whose messages may have taken the key of this one, if a commit shows that one did."""
+        taken = sent.key and sent.message and sent.message.id in self.lost_their_keys()
+        others = self.history.sent if taken else ()
         return (other for other in others if other.key == sent.key and other is not sent and other.replaces)
 
 
@@ -97,8 +102,8 @@ class Sent:
 
     @property
     def replaces(self) -> bool:
-        """Whether it replaced the message that had its key, or may have done so."""
-        return self.unique in ("replace", "debounce") and self.result is not Result.REFUSED
+        """Whether it took the key of the message that had it, or may have done so."""
+        return self.unique in ("replace", "debounce", "supersede") and self.result is not Result.REFUSED
 
 
 @dataclass(slots=True)

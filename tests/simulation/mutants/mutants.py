@@ -31,6 +31,7 @@ from astyqueue.units import SECOND
 from tests.simulation.cassandra.cluster import OnAnswer
 from tests.simulation.mutants.idle import IDLE_MUTANTS
 from tests.simulation.mutants.keys import KEY_MUTANTS
+from tests.simulation.mutants.kinds import KIND_MUTANTS
 from tests.simulation.mutants.locks import LOCK_MUTANTS
 from tests.simulation.mutants.mutant import Forward, Mutant, Patches, StoreRequest, asking_otherwise, unknown, without
 
@@ -244,6 +245,7 @@ MUTANTS: Final = (
     Mutant("scans begin at the start", 100, _from_the_start),
     Mutant("late scans begin at the start", 100, _late_looks_again),
     *KEY_MUTANTS,
+    *KIND_MUTANTS,
     *LOCK_MUTANTS,
     *IDLE_MUTANTS,
 )

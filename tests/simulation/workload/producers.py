@@ -1,4 +1,4 @@
-"""How processes send: plain messages, with unique keys, repeatedly, and by schedules."""
+"""How processes send: plain messages, with unique keys, last values, repeatedly, and by schedules."""
 
 from __future__ import annotations
 
@@ -25,8 +25,11 @@ from tests.simulation.engine.history import History, Result, Saved, Sent
 _DELAYS: Final = (None, None, None, SECOND // 5, 5 * SECOND, 100 * SECOND)
 #: Few, so that they are taken often.
 _KEYS: Final = ("welcome", "welcome", "goodbye")
+_VALUES: Final = ("ACME", "ACME", "INIT")
 #: The key of messages that come again.
 _NIGHTLY: Final = "nightly"
+#: The policies of a message that a schedule repeats.
+_FOR_REPEATING: Final = tuple(unique for unique in Unique if unique is not Unique.SUPERSEDE)
 _INTERVALS: Final = (SECOND // 2, 2 * SECOND, 20 * SECOND)
 
 
@@ -69,13 +72,11 @@ class Producer:
             unique = self.rng.choice(tuple(Unique))
             one = self.history.send(int(self.client.clock.monotonic()), self.rng.choice(_KEYS), unique.value)
             self.history.begins(f"send {unique}")
-            yield from self._send_unique(one)
+            yield from self._send_unique(one, unique)
 
-    def _send_unique(self, one: Sent) -> Steps[None]:
+    def _send_unique(self, one: Sent, unique: Unique | None) -> Steps[None]:
         try:
-            sent = yield from self.runtime.send(
-                Message(one.number, key=one.key, unique=one.unique, delay=self._delay())
-            )
+            sent = yield from self.runtime.send(Message(one.number, key=one.key, unique=unique, delay=self._delay()))
         except KeyTaken as taken:
             self._taken(one, taken.id)
         except StoreError as error:
@@ -85,6 +86,15 @@ class Producer:
                 self._done(one, sent.id)
             else:
                 self._taken(one, sent.id)
+
+    def send_values(self, times: int) -> Agent:
+        """Send values of a few keys, each in place of the one before it, also of one that a consumer has."""
+        of_queue = self.runtime.settings.behaviour.last_value
+        for _ in range(times):
+            yield self._pause(5_000, 200_000, 2 * SECOND)
+            one = self.history.send(int(self.client.clock.monotonic()), self.rng.choice(_VALUES), Unique.SUPERSEDE)
+            self.history.begins("send value")
+            yield from self._send_unique(one, None if of_queue else Unique.SUPERSEDE)
 
     def send_repeatedly(self, times: int) -> Agent:
         """Send the records of a source, and send them again, whatever the first send returned."""
@@ -132,11 +142,11 @@ class Producer:
         """
         for _ in range(times):
             yield self._pause(20_000, SECOND)
-            unique, name = self.rng.choice(tuple(Unique)), f"nightly {self.rng.getrandbits(32)}"
+            single, name = self.rng.random() < 0.3, f"nightly {self.rng.getrandbits(32)}"
+            unique = self.rng.choice(tuple(Unique) if single else _FOR_REPEATING)
             message = Message(name, key=_NIGHTLY, unique=unique.value)
             interval = duration_setting_text(self.rng.choice(_INTERVALS))
             trigger = Every(interval, count=self.rng.randint(1, 3), delay=self.rng.choice((0, interval)))
-            single = self.rng.random() < 0.3
             self.history.begins(f"{'send once' if single else 'repeat'} {unique}")
             with contextlib.suppress(KeyTaken, StoreError):
                 yield from (

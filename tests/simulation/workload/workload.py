@@ -25,6 +25,7 @@ QUEUE: Final = "mail"
 _MINUTE: Final = 60 * SECOND
 #: How likely a process, in a burst, sends in each way that the simulation has, receives, and administers the queue.
 _SENDS_WITH_KEYS: Final = 0.6
+_SENDS_VALUES: Final = 0.6
 _SENDS_REPEATEDLY: Final = 0.4
 _CREATES_SCHEDULE: Final = 0.5
 _SENDS_RECURRING: Final = 0.3
@@ -38,7 +39,7 @@ Activity = tuple[SimulatedProcess, str, Callable[[SeededRandom], Agent]]
 
 
 class Workload:
-    """All processes of a simulation, some of which have unique keys, schedules, or repeated sends."""
+    """All processes of a simulation, some of which have unique keys, last values, schedules, or repeated sends."""
 
     def __init__(
         self,
@@ -59,9 +60,11 @@ class Workload:
         self._current_header = current_header
         self._locks = locks
         own = rng.derive("populace")
-        self._settings = _settings(own)
+        kinds = rng.derive("kinds of queue")
+        self._with_values, last_value = (kinds.random() < 0.5 for _ in range(2))
+        self._settings = _settings(own, last_value=last_value)
         self._with_keys, self._with_repeats, self._with_schedules = (own.random() < 0.5 for _ in range(3))
-        key_models = self._with_keys or self._with_schedules
+        key_models = self._with_keys or self._with_values or self._with_schedules
         self.rows = [row for row in Ring(QUEUE, self._settings.layout).rows() if key_models or not is_home(row)]
         self._polls: dict[str, Polls] = {}
         self._applications = [self._application(f"person{number}") for number in range(own.randint(1, 2))]
@@ -110,6 +113,10 @@ class Workload:
             yield client, "sends uniquely", lambda own: producer(own).send_with_keys(keys + 1)
         if self._with_keys and self._with_schedules and rng.derive(f"{client.name} again").random() < _SENDS_RECURRING:
             yield client, "has come again", lambda own: producer(own).send_recurring(keys + 1)
+        values = rng.derive(f"{client.name} values")
+        if self._with_values and values.random() < _SENDS_VALUES:
+            times = values.randint(2, 5)
+            yield client, "sends values", lambda own: producer(own).send_values(times)
         if chances[4] < _RECEIVES:
             yield client, "receives", lambda own: application(own).receive(receives)
         if chances[5] < _ADMINISTERS:
@@ -157,12 +164,14 @@ class Workload:
         return Producer(client, QueueRuntime(self._settings, client.clock, ()), self._history, self._rng.derive(name))
 
 
-def _settings(rng: SeededRandom) -> Settings:
+def _settings(rng: SeededRandom, *, last_value: bool) -> Settings:
     layout = Layout(
         time_shards=rng.choice((1, 1, 1, 3)),
         time_shard_us=10 * _MINUTE,
         concurrency_shards=rng.choice((1, 1, 1, 2)),
         priorities=rng.choice((1, 1, 2)),
     )
-    behaviour = Behaviour(lease_us=rng.choice((5, 20, 60)) * SECOND, max_attempts=rng.choice((2, 3, 5)))
+    behaviour = Behaviour(
+        lease_us=rng.choice((5, 20, 60)) * SECOND, max_attempts=rng.choice((2, 3, 5)), last_value=last_value
+    )
     return Settings(name=QUEUE, layout=layout, behaviour=behaviour)

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -102,49 +101,6 @@ def test_a_queue_without_a_bound_is_never_counted(clock: TimeMachine, place: Pla
         for number in range(50):
             queue.send(number)
         assert [type(request) for request in store.requests] == [Send] * 50
-
-
-@pytest.mark.parametrize("overflow", ["refuse", "drop_oldest"])
-def test_each_process_exceeds_the_bound_by_a_tenth_of_it_at_most(
-    store: Store, clock: TimeMachine, overflow: str
-) -> None:
-    bound, processes = 40, 5
-    opened = [
-        MessageQueue.builder().store(store).name("emails").options(max_messages=bound, overflow=overflow).clock(clock)
-        for _ in range(processes)
-    ]
-    queues = [builder.build() for builder in opened]
-    most = 0
-    for number in range(200):
-        for queue in queues:
-            if overflow == "drop_oldest":
-                queue.send(number)
-                continue
-            try:
-                queue.send(number)
-            except QueueFull:
-                clock.advance(LATER)
-        most = max(most, depth(queues[0]))
-    assert bound <= most <= bound + processes * bound // 10
-
-
-def test_threads_of_a_process_that_send_at_once_do_not_exceed_the_bound(
-    queue: MessageQueue, clock: TimeMachine
-) -> None:
-    queue.configure(max_messages=60)
-
-    def send(number: int) -> bool:
-        try:
-            return queue.send(number).new
-        except QueueFull:
-            return False
-
-    with ThreadPoolExecutor(8) as threads:
-        sent = sum(threads.map(send, range(200)))
-    assert depth(queue) == sent <= 60
-    clock.advance(LATER)
-    sent += sum(map(send, range(200)))  # a message that was under way may have counted twice, and left room
-    assert depth(queue) == sent == 60
 
 
 @pytest.mark.every_store
