@@ -58,7 +58,7 @@ def test_each_occurrence_has_one_run_though_every_run_is_read_and_acked_twice(
 
 
 @pytest.mark.parametrize("key", ["order:7", None])
-def test_no_run_is_dropped_though_the_one_before_is_in_hand_for_longer_than_the_interval(
+def test_no_run_is_dropped_though_the_one_before_is_leased_for_longer_than_the_interval(
     opens: Opens, clock: TimeMachine, key: str | None
 ) -> None:
     """16: the entry that held the message was due later than its next run, which was taken for a duplicate."""

@@ -72,7 +72,7 @@ def test_a_hook_that_refuses_one_outcome_leaves_the_other_outcomes_settled(
 
 
 @pytest.mark.parametrize("options", CHOICES, ids=lambda options: "+".join(options) or "plain")
-def test_whatever_options_a_message_has_it_is_handed_out_and_acked(
+def test_whatever_options_a_message_has_it_is_delivered_and_acked(
     opens: Opens, clock: TimeMachine, options: dict[str, object]
 ) -> None:
     """9: with history and a key but no trigger, a message was lost each time it was read."""
@@ -142,7 +142,7 @@ def test_two_messages_of_one_key_both_come_whichever_is_due_first(queue: Message
     assert everything(queue, clock) == ["now", "early", "late"]
 
 
-def test_a_message_sent_while_one_of_its_key_is_in_hand_comes_too(queue: MessageQueue, clock: TimeMachine) -> None:
+def test_a_message_sent_while_one_of_its_key_is_leased_comes_too(queue: MessageQueue, clock: TimeMachine) -> None:
     """12: its elder's timeout was later, so it was taken for a duplicate."""
     queue.send("elder", key="order:7")
     [elder] = queue.receive()

@@ -108,13 +108,13 @@ def test_rows_that_are_used_again_too_soon_are_told_of_the_queue_that_has_them(i
 @pytest.mark.parametrize(
     ("seconds", "severity"), [(0, Severity.OK), (5, Severity.WARNING), (-5, Severity.WARNING), (3600, Severity.PROBLEM)]
 )
-def test_a_clock_that_is_wrong_here_is_told(well: str, seconds: int, severity: Severity) -> None:
+def test_a_clock_that_is_wrong_here_is_reported(well: str, seconds: int, severity: Severity) -> None:
     seen = found(well, ahead=seconds * SECOND)["clock of this machine"]
     assert seen.severity is severity
     assert not seconds or ("ahead of" if seconds > 0 else "behind") in seen.fact
 
 
-def test_reads_that_walk_over_what_was_deleted_are_told(session: Session, ill: str) -> None:
+def test_reads_that_pass_what_was_deleted_are_reported(session: Session, ill: str) -> None:
     where = "WHERE row = 'r' AND type = 2 AND priority = 0"
     names = "row, type, priority, id, state, value"
     put = session.prepare(f"INSERT INTO {table(ill)} ({names}) VALUES ('r', 2, 0, now(), 1, 0x)")  # noqa: S608 - our own table
@@ -146,7 +146,7 @@ def test_a_keyspace_that_is_not_there_is_a_problem_and_nothing_is_made(cassandra
 
 
 @pytest.mark.full
-def test_the_older_paxos_and_limits_under_which_queues_cannot_work_are_told() -> None:
+def test_the_older_paxos_and_limits_under_which_queues_cannot_work_are_reported() -> None:
     strict = {
         "user_timestamps_enabled": False,
         "minimum_timestamp_fail_threshold": "30m",

@@ -121,7 +121,7 @@ def test_which_is_the_home_of_a_keyspace_in_two_data_centres_has_to_be_said(
     assert works(url(two_centres, name, "dc=dc2", node=2))
 
 
-def test_a_data_centre_without_copies_is_told(two_centres: LocalCassandra, name: str) -> None:
+def test_a_data_centre_without_copies_is_reported(two_centres: LocalCassandra, name: str) -> None:
     migrated(url(two_centres, name, "dc=dc1"), copies="dc1:1")
     assert works(url(two_centres, name))
     with pytest.raises(

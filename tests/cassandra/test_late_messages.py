@@ -85,7 +85,7 @@ def arrives(ring: LocalCassandra, row: str, *names: Name) -> None:
 
 @pytest.mark.full
 @pytest.mark.timeout(900)
-def test_what_a_node_brings_hours_late_into_a_closed_row_is_handed_out(ring: LocalCassandra, jobs: str) -> None:
+def test_what_a_node_brings_hours_late_into_a_closed_row_is_delivered(ring: LocalCassandra, jobs: str) -> None:
     """One of the two by a rescan that goes no further back, the other by the workers, within half a day."""
     clock = TimeMachine()
     # Long enough before the end of a turn for all looks.

@@ -96,7 +96,7 @@ def test_a_keyspace_that_is_there_keeps_its_replication_and_is_told_to_differ(
 
 
 @pytest.mark.parametrize("change", DIFFERENCES)
-def test_each_table_option_that_differs_is_told_and_its_remedy_mends_it(
+def test_each_table_option_that_differs_is_reported_and_its_remedy_mends_it(
     session: Session, fresh: str, looked_after: Administration, change: str
 ) -> None:
     looked_after.migrate()
@@ -109,7 +109,7 @@ def test_each_table_option_that_differs_is_told_and_its_remedy_mends_it(
     assert worst(looked_after.verify()) is Severity.OK
 
 
-def test_a_column_that_somebody_added_is_told_and_its_remedy_mends_it(
+def test_a_column_that_somebody_added_is_reported_and_its_remedy_mends_it(
     session: Session, fresh: str, looked_after: Administration
 ) -> None:
     looked_after.migrate()

@@ -164,7 +164,7 @@ def test_a_keyspace_or_table_that_is_not_there_says_how_to_make_it(cassandra: Co
         CassandraStore(session, "system")
 
 
-def test_a_keyspace_of_another_shape_is_told_as_that(cassandra: Contacts, session: Session, keyspace: str) -> None:
+def test_a_keyspace_of_another_shape_is_reported_as_that(cassandra: Contacts, session: Session, keyspace: str) -> None:
     other = f"{keyspace}_other"
     session.execute(
         f"CREATE KEYSPACE \"{other}\" WITH replication = {{'class': 'SimpleStrategy', 'replication_factor': 1}}",

@@ -158,7 +158,7 @@ def test_a_queue_works_with_the_right_login_and_certificates(secured: LocalCassa
 
 
 @pytest.mark.parametrize("login", ["cassandra:hunter2", "nobody:hunter2"])
-def test_a_wrong_login_is_told_and_never_shown(secured: LocalCassandra, authority: Authority, login: str) -> None:
+def test_a_wrong_login_is_reported_and_never_shown(secured: LocalCassandra, authority: Authority, login: str) -> None:
     with pytest.raises(
         StoreUnavailable, match=r"not connected after .*password are incorrect.*that the login is right"
     ) as raised:
@@ -198,7 +198,7 @@ def test_the_name_in_the_certificate_counts_unless_only_the_chain_is_to_be_check
         open_store(f"{url}&tls=chain", clock=CLOCK).close()
 
 
-def test_a_file_that_is_not_there_is_told(secured: LocalCassandra, authority: Authority) -> None:
+def test_a_file_that_is_not_there_is_reported(secured: LocalCassandra, authority: Authority) -> None:
     with pytest.raises(BadSetting, match="check the options ca, cert and key"):
         open_store(address(secured, LOGIN, authority, ca="/nowhere/ca.pem"), clock=CLOCK)
 

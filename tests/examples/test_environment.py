@@ -36,7 +36,7 @@ def environment(folder: Path, asked: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
 
 
-def test_an_environment_is_made_and_what_is_installed_is_told(tmp_path: Path, asked: Path) -> None:
+def test_an_environment_is_made_and_what_is_installed_is_reported(tmp_path: Path, asked: Path) -> None:
     made = environment(tmp_path / "venv", asked)
     assert (made.returncode, made.stderr) == (0, "")
     assert made.stdout.splitlines() == [

@@ -121,7 +121,7 @@ def test_two_commits_never_have_one_stamp_although_clocks_of_servers_differ() ->
     assert ann.propose("row", Decision(first, {}, first)) is True
 
 
-def test_a_grave_that_was_cleared_too_early_lets_the_dead_return(clock: SimulatedClock) -> None:
+def test_a_tombstone_that_was_cleared_too_early_lets_the_dead_return(clock: SimulatedClock) -> None:
     """This is why tombstones are kept for longer than any server may be away."""
     store = SimulatedStore(clock, profile=dataclasses.replace(FaultProfile.fault_free(3), grace_us=5 * SECOND))
     store.send(Batch(ROW, (Put(NAME, b"1"),)))

@@ -87,7 +87,7 @@ def test_a_lock_of_a_process_that_crashed_stays_unless_locks_end_with_theirs(*, 
     assert bench.results == [("ann", True), ("bob", ends_with_process)]
 
 
-def test_a_yes_that_comes_after_half_a_second_is_given_back() -> None:
+def test_a_yes_that_comes_after_half_a_second_is_released() -> None:
     bench = LockBench(calls_take=SECOND)
     bench.ask(bench.ann)
     assert bench.results == [("ann", False)]

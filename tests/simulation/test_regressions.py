@@ -51,7 +51,7 @@ def test_of_a_timer_that_shrinks_in_place_the_later_value_is_the_greater(clock: 
     assert full.value < marked.value < one_less.value
 
 
-def test_a_settle_that_the_store_leaves_half_way_is_told_as_done_when_it_is_tried_again(clock: TimeMachine) -> None:
+def test_a_settle_that_the_store_leaves_half_way_is_reported_as_done_when_it_is_tried_again(clock: TimeMachine) -> None:
     """One message was extended since; after the ack of the other, the store fails when its receipt is looked for."""
     store, process = MemoryStore(clock), Client("ann", clock.now)
     drawn = [process.id_at(clock.now()) for _ in range(2)]
@@ -78,7 +78,7 @@ def _going_on(steps: Steps[SettleResult], answer: object) -> Steps[SettleResult]
             return settled
 
 
-def test_an_ack_that_a_server_carries_out_late_is_told_as_done_and_not_as_lost(clock: TimeMachine) -> None:
+def test_an_ack_that_a_server_carries_out_late_is_reported_as_done_and_not_as_lost(clock: TimeMachine) -> None:
     """The read-back does not find it done, so it is repeated; but the first ack is carried out before the second."""
     store, process = MemoryStore(clock), Client("ann", clock.now)
     put = message_put(0, process.id_at(clock.now()), encode_plain(clock.now(), b"1"), sent=clock.now())
@@ -176,7 +176,7 @@ def test_a_late_unique_send_that_cannot_be_listed_was_sent_all_the_same(clock: T
     assert finished.value.value["welcome:ada"].sent
 
 
-def test_what_is_acked_is_not_in_hand_any_more_although_its_extension_turns_out_only_now(clock: TimeMachine) -> None:
+def test_what_is_acked_is_not_leased_any_more_although_its_extension_turns_out_only_now(clock: TimeMachine) -> None:
     """Of three messages, a commit of unknown outcome extended one and acked another; then all are acked."""
     store, process = MemoryStore(clock), Client("ann", clock.now)
     drawn = sorted(process.id_at(clock.now()) for _ in range(3))

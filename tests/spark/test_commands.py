@@ -144,7 +144,7 @@ REFUSED: Final = (
 
 
 @pytest.mark.full
-def test_what_cannot_be_sent_is_told_in_a_sentence_and_nothing_is(shell: Shell, frames: Frames) -> None:
+def test_what_cannot_be_sent_is_reported_in_a_sentence_and_nothing_is(shell: Shell, frames: Frames) -> None:
     queue = frames.queue()
     written("users.csv", users(1))
     written("users.xls", "")
@@ -215,7 +215,7 @@ def test_dead_letters_that_a_query_chooses_are_shown_then_put_back_and_recorded(
     assert shell(*redrive).stdout == "queue emails has no such dead letters\n"
 
 
-def test_a_condition_that_is_none_is_told_in_a_sentence(
+def test_a_condition_that_is_none_is_reported_in_a_sentence(
     shell: Shell, frames: Frames, capfd: pytest.CaptureFixture[str]
 ) -> None:
     bury(frames.queue(), "timeout")

@@ -39,7 +39,7 @@ def test_the_java_that_java_home_names_is_taken(tmp_path: Path, monkeypatch: pyt
         ("", (), "it is Java of an unknown version"),
     ],
 )
-def test_a_java_that_spark_does_not_run_on_is_told_with_what_is_wrong(
+def test_a_java_that_spark_does_not_run_on_is_reported_with_what_is_wrong(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, modules: tuple[str, ...], told: str
 ) -> None:
     home = java(tmp_path / "jdk", version, *modules)
@@ -49,7 +49,7 @@ def test_a_java_that_spark_does_not_run_on_is_told_with_what_is_wrong(
     assert refused.value.found == {str(home): told}
 
 
-def test_a_java_home_without_a_java_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_java_home_without_a_java_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(NoJava, match="it does not run"):
         java_home()

@@ -241,7 +241,7 @@ def test_a_task_that_failed_in_the_middle_is_tried_again_and_each_row_sent_once(
 
 
 @pytest.mark.full
-def test_each_row_is_handed_out_once_while_tasks_fail_and_consumers_run(frames: Frames, tmp_path: Path) -> None:
+def test_each_row_is_delivered_once_while_tasks_fail_and_consumers_run(frames: Frames, tmp_path: Path) -> None:
     queue = frames.queue(time_shards=1, concurrency_shards=1)
     marks, handed_out = tmp_path / "marks", tmp_path / "handed out"
     marks.mkdir()

@@ -48,7 +48,7 @@ def test_an_unguarded_store_drops_expectations_on_headers_and_keeps_the_others(c
     assert store.commit(put(b"wrong"), (Expectation(HEADER, None), Expectation(TIMER, b"t"))) == Refused({TIMER: None})
 
 
-def test_which_expectations_are_dropped_is_told_by_type(clock: TimeMachine) -> None:
+def test_which_expectations_are_dropped_is_reported_by_type(clock: TimeMachine) -> None:
     store = Unguarded(MemoryStore(clock), types={3})
     assert store.commit(put(b"x"), (Expectation(TIMER, b"t"),)) == Committed()
     assert store.commit(put(b"x"), (Expectation(HEADER, b"y"),)) == Refused({HEADER: b"x"})

@@ -136,7 +136,7 @@ def test_the_numbers_of_the_report_are_those_of_the_queue(page: tuple[Path, list
     assert cards["objective"] == share(sum(wait <= 10_000_000 for wait in waits), len(waits))
 
 
-def test_failures_and_rows_are_told_as_the_history_has_them(page: tuple[Path, list[Event]]) -> None:
+def test_failures_and_rows_are_reported_as_the_history_has_them(page: tuple[Path, list[Event]]) -> None:
     path, _ = page
     reading = Reading(path.read_text())
     assert ["number <number> is too small", "\N{EN DASH}", str(BAD), str(BAD)] in [row[:4] for row in reading.rows]

@@ -146,7 +146,7 @@ def test_what_is_not_shown_is_in_a_row_of_its_own_so_that_a_table_adds_up(tmp_pa
         assert told[1] not in {"0", ""}
 
 
-def test_names_beyond_those_that_are_told_apart_are_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_beyond_those_that_are_distinguished_are_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reader, "MOST_NAMES", 30)
     monkeypatch.setattr(data, "MOST_CAUSES", 30)
     hostile(tmp_path, 1_000, 100)

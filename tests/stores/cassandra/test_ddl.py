@@ -95,7 +95,7 @@ def test_what_a_url_calls_a_data_centre_ends_no_statement_that_is_printed_for_cq
     assert not any(sign in LITERAL.sub("", statement) for statement in statements for sign in (";", "'", "DROP"))
 
 
-def test_what_a_server_calls_a_data_centre_ends_no_statement_that_is_told_as_a_remedy() -> None:
+def test_what_a_server_calls_a_data_centre_ends_no_statement_that_is_reported_as_a_remedy() -> None:
     kept = Kept({"class": "NetworkTopologyStrategy", HOSTILE: "3", "dc1": "1"}, durable=True)
     for change in (
         Keyspace("jobs", replication("dc1:2")).change(kept, {"dc1"}),

@@ -150,7 +150,7 @@ def test_the_clock_of_this_machine_is_compared_with_the_surest_answer(
     assert (finding.severity, told in finding.fact) == (severity, True)
 
 
-def test_a_login_that_others_can_read_on_its_way_is_told() -> None:
+def test_a_login_that_others_can_read_on_its_way_is_reported() -> None:
     [finding] = checks.login(shown=True)
     assert (finding.severity, "tls=1" in finding.remedy) == (Severity.WARNING, True)
     assert not list(checks.login(shown=False))
@@ -180,7 +180,7 @@ def test_the_clocks_of_servers_are_compared_with_each_other() -> None:
     assert checks.clocks_between(ahead(5, 3, uncertain=1)).severity is Severity.OK
 
 
-def test_nodes_that_do_not_know_the_same_tables_are_told() -> None:
+def test_nodes_that_do_not_know_the_same_tables_are_reported() -> None:
     assert checks.agreement([Node("n1", schema="a"), Node("n2", schema="a")]).severity is Severity.OK
     apart = checks.agreement([Node("n1", schema="a"), Node("n2", schema="b")])
     assert (apart.severity, apart.fact) == (Severity.WARNING, "2 versions, for example on n1, n2")
@@ -213,7 +213,7 @@ def test_a_keyspace_that_is_not_durable_loses_what_was_acknowledged() -> None:
     ("usual", "most", "severity"),
     [(0, 0, Severity.OK), (900, 1000, Severity.OK), (5, 1001, Severity.NOTE), (1001, 90_000, Severity.WARNING)],
 )
-def test_reads_that_walk_over_deleted_columns_are_told(usual: int, most: int, severity: Severity) -> None:
+def test_reads_that_pass_deleted_columns_are_reported(usual: int, most: int, severity: Severity) -> None:
     [finding] = checks.tombstones([Node("n1", tombstones={"entries": Tombstones(usual, most)})])
     assert (finding.severity, finding.subject) == (severity, "tombstones per read on n1, entries")
 

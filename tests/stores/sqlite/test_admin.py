@@ -105,7 +105,7 @@ def test_a_database_of_another_application_is_a_problem(tmp_path: Path) -> None:
     assert found(tmp_path / "other.db")[f"file {tmp_path / 'other.db'}"].fact == "is a database of another application"
 
 
-def test_another_journal_mode_is_told(file: Path, shell: sqlite3.Connection) -> None:
+def test_another_journal_mode_is_reported(file: Path, shell: sqlite3.Connection) -> None:
     shell.execute("PRAGMA journal_mode = DELETE")
     assert (found(file)["journal mode"].severity, found(file)["journal mode"].fact) == (Severity.WARNING, "delete")
 
@@ -114,7 +114,7 @@ def test_waiting_less_for_the_disk_is_a_note(file: Path) -> None:
     assert found(file, "?synchronous=normal")["synchronous"].severity is Severity.NOTE
 
 
-def test_a_log_that_somebody_keeps_from_being_written_back_is_told(file: Path, shell: sqlite3.Connection) -> None:
+def test_a_log_that_somebody_keeps_from_being_written_back_is_reported(file: Path, shell: sqlite3.Connection) -> None:
     shell.execute("BEGIN")
     shell.execute("SELECT count(*) FROM entries").fetchone()
     with closing(sqlite3.connect(file, isolation_level=None)) as writer:
@@ -162,7 +162,7 @@ def test_what_is_left_of_a_file_is_a_problem_and_no_end_of_the_examination(file:
         (5000, 9000, Severity.OK),
     ],
 )
-def test_a_disk_without_room_for_half_the_file_again_is_told(free: int, size: int, severity: Severity) -> None:
+def test_a_disk_without_room_for_half_the_file_again_is_reported(free: int, size: int, severity: Severity) -> None:
     assert room(free * MEBIBYTE, size * MEBIBYTE).severity is severity
 
 

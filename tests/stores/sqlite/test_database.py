@@ -75,13 +75,13 @@ def test_a_file_that_is_no_database_is_left_as_it_is(path: Path, clock: TimeMach
     assert path.read_bytes() == b"dear diary " * size
 
 
-def test_a_garbled_header_is_told(path: Path, clock: TimeMachine) -> None:
+def test_a_garbled_header_is_reported(path: Path, clock: TimeMachine) -> None:
     filled(path, clock)
     path.write_bytes(b"\xff" * 64 + path.read_bytes()[64:])
     assert "keep a copy" in refusal(path, clock, StoreCorrupt)
 
 
-def test_a_page_damaged_in_the_middle_is_told_by_whoever_reads_it(path: Path, clock: TimeMachine) -> None:
+def test_a_page_damaged_in_the_middle_is_reported_by_whoever_reads_it(path: Path, clock: TimeMachine) -> None:
     filled(path, clock)
     whole = path.read_bytes()
     path.write_bytes(whole[: 5 * 16384] + b"\xa5" * 16384 + whole[6 * 16384 :])
@@ -92,21 +92,21 @@ def test_a_page_damaged_in_the_middle_is_told_by_whoever_reads_it(path: Path, cl
         store.read((Slice(ROW, 2),))
 
 
-def test_a_file_cut_short_is_told_by_whoever_reads_it(path: Path, clock: TimeMachine) -> None:
+def test_a_file_cut_short_is_reported_by_whoever_reads_it(path: Path, clock: TimeMachine) -> None:
     filled(path, clock)
     os.truncate(path, 6 * 16384)
     with pytest.raises(StoreCorrupt), closing(open_store(f"sqlite:///{path}", clock=clock)) as store:
         store.read((Slice(ROW, 2),))
 
 
-def test_a_table_that_somebody_dropped_is_told_by_whoever_opens_the_file(path: Path, clock: TimeMachine) -> None:
+def test_a_table_that_somebody_dropped_is_reported_by_whoever_opens_the_file(path: Path, clock: TimeMachine) -> None:
     filled(path, clock)
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("DROP TABLE entries")
     assert "lacks table 'entries'" in refusal(path, clock, StoreCorrupt)
 
 
-def test_a_table_that_is_dropped_meanwhile_is_told_by_whoever_reads_it(path: Path, clock: TimeMachine) -> None:
+def test_a_table_that_is_dropped_meanwhile_is_reported_by_whoever_reads_it(path: Path, clock: TimeMachine) -> None:
     filled(path, clock)
     with closing(open_store(f"sqlite:///{path}", clock=clock)) as store:
         with closing(sqlite3.connect(path)) as connection:
@@ -254,7 +254,7 @@ def test_a_file_is_marked_as_ours(path: Path, clock: TimeMachine) -> None:
     assert marks == [APPLICATION_ID, newest(), "wal", 16384]
 
 
-def test_a_file_that_is_gone_is_told_and_not_made_anew(path: Path, clock: TimeMachine) -> None:
+def test_a_file_that_is_gone_is_reported_and_not_made_anew(path: Path, clock: TimeMachine) -> None:
     with closing(open_store(f"sqlite:///{path}", clock=clock)) as store:
         path.unlink()
         with pytest.raises(StoreUnavailable, match="no longer exists"):
@@ -291,7 +291,9 @@ def unprivileged() -> Iterator[Callable[[Path], None]]:
 
 
 @pytest.mark.parametrize("locked", ["file", "directory"])
-def test_what_is_not_writable_is_told(locked: str, unprivileged: Callable[[Path], None], clock: TimeMachine) -> None:
+def test_what_is_not_writable_is_reported(
+    locked: str, unprivileged: Callable[[Path], None], clock: TimeMachine
+) -> None:
     with tempfile.TemporaryDirectory() as made:
         directory, path = Path(made), Path(made) / "mail.db"
         filled(path, clock)

@@ -278,7 +278,7 @@ def test_a_failure_of_the_store_only_delays_the_next_renewal(place: Place, clock
     asyncio.run(asyncio.wait_for(scene(), timeout=20))
 
 
-def test_what_lies_behind_a_break_is_given_back_and_what_was_reached_is_acked(play: Callable[[Scene], None]) -> None:
+def test_what_lies_behind_a_break_is_released_and_what_was_reached_is_acked(play: Callable[[Scene], None]) -> None:
     async def scene(queue: aio.MessageQueue) -> None:
         await queue.send_many(["a", "b", "c"])
         async with await queue.receive(3) as batch:

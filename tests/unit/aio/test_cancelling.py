@@ -104,7 +104,7 @@ def test_what_a_cancelled_leader_committed_for_others_is_not_told_as_lost(
 
 
 @pytest.mark.parametrize("lease", [None, 0])
-def test_what_was_claimed_for_a_cancelled_taker_is_handed_out_again_at_once(
+def test_what_was_claimed_for_a_cancelled_consumer_is_delivered_again_at_once(
     play: Callable[[Scene], None], store: Slow, lease: int | None
 ) -> None:
     async def scene(queue: aio.MessageQueue) -> None:

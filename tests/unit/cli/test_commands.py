@@ -86,7 +86,7 @@ def test_more_than_there_can_be_is_all(shell: Shell, connection: Connection, wor
     assert shell("dead", "list", "emails", "--limit", str(10**30)).stdout == "queue emails has no dead letters\n"
 
 
-def test_bodies_are_told_apart_by_their_types_and_calls_by_their_tasks(shell: Shell, connection: Connection) -> None:
+def test_bodies_are_distinguished_by_their_types_and_calls_by_their_tasks(shell: Shell, connection: Connection) -> None:
     for body in (1, "1", None, "null", ""):
         connection.queue("emails").send(body)
     shell("send", "emails", "[1]", "--task", "shop.welcome")
@@ -221,7 +221,7 @@ def test_a_task_is_called_by_its_name(shell: Shell, connection: Connection, argu
         (["1", "--key", ""], "key ''"),
     ],
 )
-def test_what_cannot_be_sent_is_told_in_one_line(
+def test_what_cannot_be_sent_is_reported_in_one_line(
     shell: Shell, connection: Connection, options: list[str], told: str
 ) -> None:
     assert told in shell.error("send", "emails", *options, code=2)
@@ -344,7 +344,7 @@ def test_a_directory_that_was_removed_keeps_nobody_from_a_store_elsewhere(
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no device that is always full")
 @pytest.mark.parametrize("words", [["queues", "list"], ["send", "emails", "1", "--create", "--json"]])
-def test_output_that_cannot_be_written_is_told_in_one_line(folder: Path, words: list[str]) -> None:
+def test_output_that_cannot_be_written_is_reported_in_one_line(folder: Path, words: list[str]) -> None:
     with connect(f"sqlite:///{folder}/mail.db") as store, Path("/dev/full").open("w") as full:
         store.queue("emails")
         command = [sys.executable, "-m", "astyqueue", *words, "--url", f"sqlite:///{folder}/mail.db"]

@@ -54,7 +54,7 @@ def test_options_are_named_in_the_environment_as_they_are_typed(
     assert len(told.stdout.splitlines()) == 3
 
 
-def test_which_file_options_come_from_is_told(shell: Shell, three: Path, url: str) -> None:
+def test_which_file_options_come_from_is_reported(shell: Shell, three: Path, url: str) -> None:
     assert shell("counts", "--url", url).stderr == ""
     (three / "astyqueue.toml").write_text(f'url = "{url}"\n')
     told = shell("peek", "emails", "--json")

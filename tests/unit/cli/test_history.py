@@ -13,7 +13,7 @@ Buried = Callable[..., list[str]]
 
 
 @pytest.mark.every_store
-def test_a_message_s_history_is_told_in_order(shell: Shell, connection: Connection) -> None:
+def test_a_message_s_history_is_reported_in_order(shell: Shell, connection: Connection) -> None:
     shell("queues", "set", "emails", "history=all", "history_kept=2d")
     queue = connection.queue("emails")
     sent = queue.send("hello", key="ada", headers={"task": "welcome"})
@@ -29,7 +29,7 @@ def test_a_message_s_history_is_told_in_order(shell: Shell, connection: Connecti
     assert "mailbox 17 is full" in shell("history", "emails").stdout
 
 
-def test_the_last_events_are_told(shell: Shell, buried: Buried) -> None:
+def test_the_last_events_are_reported(shell: Shell, buried: Buried) -> None:
     ids = buried("one", "two", "three")
     assert [event["message"] for event in shell.json("history", "emails", "--last", "2")] == ids[1:]
     assert [event["message"] for event in shell.json("history", "emails", "--limit", "2")] == ids[:2]

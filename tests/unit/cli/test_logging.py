@@ -101,7 +101,7 @@ def test_what_others_log_is_a_message_with_its_trace(capsys: pytest.CaptureFixtu
     assert (told["message"], told["trace"].splitlines()[-1]) == ("no luck", "KeyError: 'address'")
 
 
-def test_each_line_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_line_is_reported_once(capsys: pytest.CaptureFixture[str]) -> None:
     configure("info", "text")
     configure("info", "text")
     log_event(logging.INFO, "ready")

@@ -36,9 +36,7 @@ def strand(connection: Connection, *hours: float) -> list[str]:
 
 
 @pytest.mark.every_store
-def test_what_landed_late_is_handed_out_and_a_second_time_there_is_nothing(
-    shell: Shell, connection: Connection
-) -> None:
+def test_what_landed_late_is_delivered_and_a_second_time_there_is_nothing(shell: Shell, connection: Connection) -> None:
     bodies = strand(connection, 20, 5)
     told = "scanned 2 ids in 2 rows of queue emails, handed out {} missed messages\n"
     assert shell("rescan", "emails").stdout == told.format(2)
@@ -61,7 +59,7 @@ def test_how_far_back_it_looks_can_be_said(shell: Shell, connection: Connection,
     }
 
 
-def test_a_moment_that_is_none_is_told(shell: Shell, connection: Connection) -> None:
+def test_a_moment_that_is_none_is_reported(shell: Shell, connection: Connection) -> None:
     connection.queue("emails")
     assert "is not a moment" in shell.error("rescan", "emails", "--since", "yesterday", code=2)
     assert "no queue 'emials'" in shell.error("rescan", "emials", code=1)

@@ -50,7 +50,7 @@ def test_a_schedule_is_added_listed_and_shown(shell: Shell, connection: Connecti
         (["--at", "2999-01-01T00:00:00Z"], "once 2999-01-01T00:00:00Z"),
     ],
 )
-def test_triggers_are_told_as_they_are_written(
+def test_triggers_are_reported_as_they_are_written(
     shell: Shell, connection: Connection, options: list[str], told: str
 ) -> None:
     assert connection

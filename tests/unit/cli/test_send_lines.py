@@ -61,7 +61,7 @@ def send(store: Watched, clock: TimeMachine, *, since: int = 1) -> MessageQueue:
     return queue
 
 
-def test_what_was_sent_before_the_store_refused_is_told(clock: TimeMachine) -> None:
+def test_what_was_sent_before_the_store_refused_is_reported(clock: TimeMachine) -> None:
     store = Watched(clock, most=1_100, then=refuse)
     with pytest.raises(Failure) as told:
         send(store, clock)

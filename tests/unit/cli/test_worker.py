@@ -207,7 +207,7 @@ def test_a_second_signal_gives_back_what_runs(
     assert "Traceback" not in process.output
 
 
-def test_what_runs_longer_than_the_drain_may_take_is_given_back(
+def test_what_runs_longer_than_the_drain_may_take_is_released(
     worker: Callable[..., Worker], emails: Connection
 ) -> None:
     send(emails, "hold", "gate")

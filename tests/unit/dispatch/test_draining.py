@@ -67,7 +67,7 @@ def test_a_drain_claims_nothing_more(still: Stage) -> None:
     assert messages(still) == 1
 
 
-def test_what_still_runs_when_the_time_to_drain_is_over_is_given_back_and_costs_no_attempt(
+def test_what_still_runs_when_the_time_to_drain_is_over_is_released_and_costs_no_attempt(
     still: Stage, clock: TimeMachine, caplog: pytest.LogCaptureFixture
 ) -> None:
     gate = Gate()
@@ -228,7 +228,7 @@ def test_leaving_its_block_drains_a_dispatcher(still: Stage) -> None:
     assert still.heard.outcomes == [("one", "acked")]
 
 
-def test_what_is_handed_out_at_most_once_is_still_handled_when_draining(still: Stage) -> None:
+def test_what_is_delivered_at_most_once_is_still_handled_when_draining(still: Stage) -> None:
     gate = Gate()
     for body in ("one", "two"):
         still.queue.send(body, lease=0)

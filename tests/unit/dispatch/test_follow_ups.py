@@ -89,7 +89,7 @@ def test_a_handler_in_a_process_sends_to_its_own_queue(stage: Stage) -> None:
     assert "leave out queue=" in stage.queue.dead_letters()[0].reason
 
 
-def test_a_message_handed_out_again_while_it_is_handled_keeps_its_follow_ups(clock: TimeMachine) -> None:
+def test_a_message_delivered_again_while_it_is_handled_keeps_its_follow_ups(clock: TimeMachine) -> None:
     queue = Connection(MemoryStore(clock), clock).queue("emails", lease="10s", time_shards=1, concurrency_shards=1)
     queue.send("first")
 

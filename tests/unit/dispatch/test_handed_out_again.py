@@ -69,7 +69,7 @@ def handed_out_twice(
     return first, second
 
 
-def test_what_nobody_here_handles_is_given_back_also_under_its_second_receipt(
+def test_what_nobody_here_handles_is_released_also_under_its_second_receipt(
     queue: MessageQueue, clock: TimeMachine
 ) -> None:
     held = Held()

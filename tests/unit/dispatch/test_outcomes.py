@@ -206,7 +206,7 @@ def test_a_handler_that_settles_its_delivery_itself_is_left_its_outcome(
     ]
 
 
-def test_a_message_handed_out_at_most_once_is_handled_and_not_settled(still: Stage) -> None:
+def test_a_message_delivered_at_most_once_is_handled_and_not_settled(still: Stage) -> None:
     still.queue.send("one", lease=0)
     seen: list[object] = []
     still.once(lambda delivery: seen.append(delivery.body))

@@ -130,7 +130,7 @@ def test_a_message_sent_while_all_wait_is_handled_at_once(still: Stage) -> None:
     assert gate.bodies == list(range(5))
 
 
-def test_what_waits_behind_handlers_that_turned_out_slow_is_given_back(stages: Stages, clock: TimeMachine) -> None:
+def test_what_waits_behind_handlers_that_turned_out_slow_is_released(stages: Stages, clock: TimeMachine) -> None:
     stage = stages(clock)
     gate = Gate()
     quick = threading.Event()
@@ -264,7 +264,7 @@ def test_credit_that_was_given_stands_while_its_messages_come_in_parts(still: St
     assert line.credit() == 0
 
 
-def test_once_shut_there_is_no_credit_and_what_comes_late_is_given_back(still: Stage) -> None:
+def test_once_shut_there_is_no_credit_and_what_comes_late_is_released(still: Stage) -> None:
     line = Line(10)
     early, late = deliveries(still, 3), deliveries(still, 2)
     line.accept([*early])

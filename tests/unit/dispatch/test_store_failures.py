@@ -169,7 +169,7 @@ def test_handler_threads_that_die_again_and_again_end_the_dispatcher_with_an_err
     assert not dispatcher.running
 
 
-def test_a_mistake_in_a_program_is_told_with_its_traceback_and_the_dispatcher_goes_on(
+def test_a_mistake_in_a_program_is_reported_with_its_traceback_and_the_dispatcher_goes_on(
     place: Place, stages: Stages, clock: TimeMachine, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Mistaken(Faulty):

@@ -85,7 +85,7 @@ def found(stage: Stage) -> list[Finding]:
     ]
 
 
-def test_a_message_that_dies_of_its_timeout_is_told_as_dead_like_any_other(
+def test_a_message_that_dies_of_its_timeout_is_reported_as_dead_like_any_other(
     stage: Stage, clock: TimeMachine, lines: Lines
 ) -> None:
     gate = Gate()
@@ -96,7 +96,9 @@ def test_a_message_that_dies_of_its_timeout_is_told_as_dead_like_any_other(
     gate.open.set()
 
 
-def test_a_handler_that_keeps_its_thread_is_told_once_a_minute(stage: Stage, clock: TimeMachine, lines: Lines) -> None:
+def test_a_handler_that_keeps_its_thread_is_reported_once_a_minute(
+    stage: Stage, clock: TimeMachine, lines: Lines
+) -> None:
     gate = Gate()
     dispatcher = get_stuck(stage, clock, gate, threads=2, count=1)
     clock.advance("59s")
@@ -113,7 +115,7 @@ def test_a_handler_that_keeps_its_thread_is_told_once_a_minute(stage: Stage, clo
 
 
 @pytest.mark.stores("memory", "sqlite")  # reports go by the clock of a store, which on Cassandra is the server's
-def test_a_queue_without_a_thread_left_is_told_at_once_and_is_a_problem_until_that_is_over(
+def test_a_queue_without_a_thread_left_is_reported_at_once_and_is_a_problem_until_that_is_over(
     stage: Stage, clock: TimeMachine, lines: Lines
 ) -> None:
     gate = Gate()

@@ -16,7 +16,7 @@ from tests.unit.protocol.checked_store import ROW, Meanwhile
 from tests.unit.protocol.worlds import Scene
 
 
-def test_a_message_that_is_given_back_again_while_timers_are_read_is_the_oldest_once(
+def test_a_message_that_is_released_again_while_timers_are_read_is_the_oldest_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Its first timer is read, then the one to which it has moved."""

@@ -107,7 +107,7 @@ def test_what_lies_ahead_of_the_clock_is_read_as_well(scene: Buried) -> None:
     assert [column.name.id for column in columns] == [*scene.waiting, later]
 
 
-def test_what_no_stretch_is_short_enough_for_is_told(clock: TimeMachine) -> None:
+def test_what_no_stretch_is_short_enough_for_is_reported(clock: TimeMachine) -> None:
     cemetery = Cemetery(MemoryStore(clock))
     cemetery.graves = {message_name(0, ids.at(clock.now())) for _ in range(MOST + 1)}
     with pytest.raises(SliceTooLong):
@@ -125,7 +125,7 @@ def test_a_row_whose_cursors_are_lost_is_slower_once_and_loses_nothing(scene: Bu
     assert [held.entry.id for held in taken.held] == more
 
 
-def test_a_walk_that_finds_nothing_to_claim_is_stored_for_the_others() -> None:
+def test_a_scan_that_finds_nothing_to_claim_is_stored_for_the_others() -> None:
     """Four scans, as at every range of ids; then no process goes there again."""
     scene = Buried(settled=1_000, waiting=0)
     scene.forget_cursors()
@@ -182,7 +182,7 @@ def busy_scene(rate: int) -> tuple[Scene, RowSnapshot]:
 
 
 @pytest.mark.parametrize("rate", [30, 300, 3_000])
-def test_an_hour_that_a_late_look_has_left_out_is_walked_without_a_failure_by_who_worked_in_the_row(rate: int) -> None:
+def test_an_hour_that_a_late_scan_has_left_out_is_scanned_without_a_failure_by_who_worked_in_the_row(rate: int) -> None:
     scene, snapshot = busy_scene(rate)
     row = Row(scene.store, rate=rate, since=scene.now - 3_600 * SECOND, until=scene.now)
     scene.clock.advance("11m")
@@ -328,7 +328,7 @@ def test_what_was_cancelled_ahead_of_the_clock_is_read_past(back: int) -> None:
     assert row.failed == failed > 0
 
 
-def test_a_row_that_is_new_is_not_walked_from_the_beginning_of_time() -> None:
+def test_a_row_that_is_new_is_not_scanned_from_the_beginning_of_time() -> None:
     """Also where messages came so fast that stretches would be short."""
     scene, snapshot = Scene(), RowSnapshot(ROW, 1)
     row = Row(scene.store, rate=0, since=0, until=0)

@@ -175,7 +175,7 @@ def test_what_landed_behind_the_head_is_counted_and_shown(stage: Stage) -> None:
     assert stage.run(delete(stage.bob, late))
 
 
-def test_what_was_settled_long_ago_is_not_walked_over(stage: Stage) -> None:
+def test_what_was_settled_long_ago_is_not_scanned(stage: Stage) -> None:
     snapshot = RowSnapshot(ROW, 1)
     stage.send_many(20)
     [taken] = stage.run(claim(stage.ann, snapshot, ClaimRequest(20, 3_600 * SECOND, 5))).claims
@@ -249,7 +249,7 @@ def test_peek_merges_rows(stage: Stage) -> None:
     assert [one.body for one in seen] == ["0", "1", "2"]
 
 
-def test_peek_looks_behind_pages_of_what_is_dead_or_in_hand(stage: Stage) -> None:
+def test_peek_looks_behind_pages_of_what_is_dead_or_leased(stage: Stage) -> None:
     for _ in range(12):
         stage.bury(*map(str, range(100)))
     stage.send("alive")

@@ -51,7 +51,7 @@ def test_a_message_that_cannot_be_read_becomes_a_dead_letter_in_place_with_its_b
     scene.store.require_lawful()
 
 
-def test_a_message_past_its_expiry_dies_instead_of_being_handed_out() -> None:
+def test_a_message_past_its_expiry_dies_instead_of_being_delivered() -> None:
     scene = Scene()
     scene.put(put_at(scene.now, expires=scene.now + SECOND), put_at(scene.now, 1, expires=scene.now + 3 * SECOND))
     scene.clock.advance(1)
@@ -77,7 +77,7 @@ def test_a_message_that_always_outlives_its_lease_dies_after_the_attempts_of_the
 
 
 @pytest.mark.every_store
-def test_a_message_with_lease_zero_is_settled_as_it_is_handed_out() -> None:
+def test_a_message_with_lease_zero_is_settled_as_it_is_delivered() -> None:
     scene = Scene()
     scene.put(put_at(scene.now, lease=0))
     claimed = scene.do("ann")
@@ -138,7 +138,7 @@ def test_what_expired_comes_back_in_smaller_claims() -> None:
     scene.store.require_lawful()
 
 
-def test_an_order_for_nothing_takes_nothing_not_even_a_suspect() -> None:
+def test_a_claim_of_no_messages_takes_none_not_even_a_suspect() -> None:
     scene = Scene(messages=2)
     scene.do("ann", want=1, in_hand=1)
     scene.clock.advance("31s")
@@ -293,7 +293,7 @@ def test_a_floor_rises_only_where_all_timers_are_known() -> None:
     assert not scene.settle(scene.do("dan").claims[0], {}).lost
 
 
-def test_a_claim_that_dies_half_way_leaves_the_sight_forgotten() -> None:
+def test_a_claim_that_dies_half_way_forgets_the_snapshot() -> None:
     scene = Scene(messages=2)
     snapshot = warm(scene, "ann")
     steps = claim(scene.process("ann"), snapshot, ClaimRequest(1, LEASE, ATTEMPTS))

@@ -30,7 +30,7 @@ def stage() -> Stage:
 
 
 @pytest.mark.every_store
-def test_clear_removes_what_waits_is_in_hand_delayed_paused_or_dead(stage: Stage) -> None:
+def test_clear_removes_what_waits_is_leased_delayed_paused_or_dead(stage: Stage) -> None:
     stage.bury("dead")
     in_hand, backing_off = stage.send_many(2)
     [taken] = stage.claim(2)
@@ -60,7 +60,7 @@ def test_clear_frees_nothing_that_came_later(stage: Stage) -> None:
     assert set(stage.drain()) - set(late) == {after}
 
 
-def test_a_message_sent_behind_the_walk_of_a_clear_stays(stage: Stage) -> None:
+def test_a_message_sent_behind_the_scan_of_a_clear_stays(stage: Stage) -> None:
     stage.send(delay=600)
     behind: list[MessageId] = []
     assert stage.run(clear(stage.bob, ROW, 1), Meddling(stage.store, [lambda: behind.append(stage.send())])) == 1

@@ -50,7 +50,7 @@ def test_a_message_that_never_was_is_not_deleted(stage: Stage) -> None:
     assert stage.drain() == [sent]
 
 
-def test_deleting_a_message_in_hand_ends_its_receipt_and_no_other(stage: Stage) -> None:
+def test_deleting_a_leased_message_ends_its_receipt_and_no_other(stage: Stage) -> None:
     first, second, third = stage.send_many(3)
     [taken] = stage.claim(3)
     assert stage.run(delete(stage.bob, second))
@@ -60,7 +60,7 @@ def test_deleting_a_message_in_hand_ends_its_receipt_and_no_other(stage: Stage) 
     assert stage.kinds() == {Type.LOCK}
 
 
-def test_deleting_the_last_message_in_hand_takes_its_timer_along(stage: Stage) -> None:
+def test_deleting_the_last_leased_message_takes_its_timer_along(stage: Stage) -> None:
     only = stage.send()
     [taken] = stage.claim(1)
     assert stage.run(delete(stage.bob, only))
@@ -80,7 +80,7 @@ def test_a_delayed_message_and_one_that_backs_off_are_deleted(stage: Stage, dela
     assert stage.kinds() == {Type.LOCK}
 
 
-def test_a_message_that_was_given_back_by_a_mark_is_deleted(stage: Stage) -> None:
+def test_a_message_that_was_released_by_a_mark_is_deleted(stage: Stage) -> None:
     first, second = stage.send_many(2)
     [taken] = stage.claim(2)
     refused = Meddling(stage.store, [partial(stage.run, delete(stage.bob, stage.send()))])

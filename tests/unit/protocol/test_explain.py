@@ -57,7 +57,7 @@ def sent_with(stage: Stage, *, sent: int = 0, expires: int | None = None) -> Mes
     return stage.put(encode(envelope, b"1"), now)
 
 
-def test_a_delay_is_told_with_its_end(stage: Stage) -> None:
+def test_a_delay_is_reported_with_its_end(stage: Stage) -> None:
     found = explained(stage, stage.send(delay=90))
     assert (found.standing, found.until) == (Standing.DELAYED, stage.clock.now() + 90 * SECOND)
     assert found.why == "it was sent to be due 2026-01-01T00:01:30Z (in 1m30s), and is not delivered before"
@@ -82,7 +82,7 @@ def test_a_message_that_waits_says_who_changed_its_row_last_and_when(stage: Stag
     )
 
 
-def test_a_message_in_hand_says_by_whom_for_which_attempt_and_until_when(stage: Stage) -> None:
+def test_a_leased_message_says_by_whom_for_which_attempt_and_until_when(stage: Stage) -> None:
     sent = stage.send()
     stage.claim(1)
     found = explained(stage, sent)
@@ -90,7 +90,7 @@ def test_a_message_in_hand_says_by_whom_for_which_attempt_and_until_when(stage: 
     assert found.why.startswith("ann has it leased, for attempt 1 of 5, until 2026-01-01T00:01:00Z (in 1m)")
 
 
-def test_a_lease_that_ran_out_is_told_with_its_holder(stage: Stage) -> None:
+def test_a_lease_that_ran_out_is_reported_with_its_holder(stage: Stage) -> None:
     sent = stage.send()
     stage.claim(1)
     stage.clock.set(stage.clock.now() + LEASE + 5 * SECOND)
@@ -121,7 +121,7 @@ def test_a_lease_that_ran_out_is_told_with_its_holder(stage: Stage) -> None:
         ),
     ],
 )
-def test_what_was_given_back_says_after_what_and_until_when(
+def test_what_was_released_says_after_what_and_until_when(
     stage: Stage, state: State, standing: Standing, told: str
 ) -> None:
     found = explained(stage, released(stage, state))
@@ -201,7 +201,7 @@ def test_what_is_due_is_kept_by_a_pause_before_all_else(stage: Stage) -> None:
     assert why(stage, resting, paused=True).endswith("before the next. The queue is paused meanwhile")
 
 
-def test_what_the_next_look_will_bury_says_so(stage: Stage) -> None:
+def test_what_the_next_scan_will_bury_says_so(stage: Stage) -> None:
     used_up = released(stage, State.BACKING_OFF, spent=5, after=1)
     expired = sent_with(stage, expires=stage.clock.now() + SECOND)
     unreadable = stage.put(b"\x63what is this", stage.clock.now())
@@ -213,7 +213,7 @@ def test_what_the_next_look_will_bury_says_so(stage: Stage) -> None:
     assert "But its 5 attempts are used up" in why(stage, used_up)
 
 
-def test_a_sender_far_ahead_of_time_is_told(stage: Stage) -> None:
+def test_a_sender_far_ahead_of_time_is_reported(stage: Stage) -> None:
     assert "But its sender's clock showed 2026-01-01T02:00:00Z (in 2h)" in why(stage, sent_with(stage, sent=7200))
 
 
@@ -237,7 +237,7 @@ def test_what_is_gone_says_what_can_be_said_of_it(stage: Stage) -> None:
     )
 
 
-def test_its_life_is_told_in_the_order_of_time(stage: Stage) -> None:
+def test_its_life_is_reported_in_the_order_of_time(stage: Stage) -> None:
     now = stage.clock.now()
     sent = stage.send(delay=20, expires=now + 90 * SECOND)
     stage.clock.advance(20)

@@ -193,7 +193,7 @@ def test_a_jump_of_the_clock_doubles_and_loses_nothing(table: Timetable, hours: 
     assert sorted(table.sends()) == [*range(1, 64)]
 
 
-def test_a_sight_that_is_kept_costs_no_reads_of_schedules(table: Timetable) -> None:
+def test_a_snapshot_that_is_kept_costs_no_reads_of_schedules(table: Timetable) -> None:
     table.make()
     snapshot = RowSnapshot(ROW, 1)
     scheduler = table.scheduler("ann")

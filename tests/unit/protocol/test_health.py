@@ -46,7 +46,7 @@ def test_a_queue_where_nothing_waits_long_is_well(stage: Stage) -> None:
     assert {finding.severity for finding in examined(stage).values()} == {Severity.OK}
 
 
-def test_work_that_nobody_takes_is_told_with_its_age_and_the_last_who_came(stage: Stage) -> None:
+def test_work_that_nobody_takes_is_reported_with_its_age_and_the_last_who_came(stage: Stage) -> None:
     work(stage)
     stage.send()
     stage.clock.advance(MINUTE + 1)
@@ -85,7 +85,7 @@ def test_a_lease_that_has_just_run_out_is_nothing_to_tell(stage: Stage) -> None:
     assert "leases of queue mail" not in examined(stage)
 
 
-def test_every_row_and_priority_is_looked_at(stage: Stage) -> None:
+def test_every_row_and_priority_is_scanned(stage: Stage) -> None:
     stage.send(row="mail:1:1", priority=1)
     stage.clock.advance(2 * MINUTE)
     layout = Layout(time_shards=2, concurrency_shards=2, priorities=2)
@@ -115,7 +115,7 @@ def test_dead_letters_are_a_warning_while_they_grow(stage: Stage) -> None:
     assert (old.severity, old.fact) == (Severity.NOTE, "3 (3 rejected), none within 1h")
 
 
-def test_messages_that_could_not_be_read_are_told_apart(stage: Stage) -> None:
+def test_messages_that_could_not_be_read_are_distinguished(stage: Stage) -> None:
     stage.bury_undecodable()
     assert examined(stage)["messages of queue mail"].fact == "1 message could not be read and became dead letters"
 
@@ -146,7 +146,7 @@ def strand(stage: Stage, *, row: str = ROW, ago: int = 2 * 3600) -> None:
     stage.store.send(Batch(row, (put_at(stage.clock.now() - ago * SECOND),)))
 
 
-def test_what_landed_where_no_look_reaches_it_is_told_with_its_age_and_the_remedy(stage: Stage) -> None:
+def test_what_landed_where_no_scan_reaches_it_is_reported_with_its_age_and_the_remedy(stage: Stage) -> None:
     work(stage)
     stage.clock.advance("3h")
     work(stage)

@@ -183,7 +183,7 @@ def test_what_a_newer_one_tells_besides_is_kept_as_it_was_written() -> None:
     assert encode_event(found) == encode_event(EVENT)
 
 
-def test_plain_values_have_the_names_and_types_that_are_told() -> None:
+def test_plain_values_have_the_names_and_types_that_are_reported() -> None:
     types = {"text": str, "instant": int, "number": int, "length": int, "flag": bool}
     flat = EVENT.flat()
     assert list(flat) == list(FLAT)

@@ -119,7 +119,7 @@ def test_a_dead_letter_is_not_sent_again_and_what_was_deleted_is_neither(scene: 
     assert sent(scene, wanted) == 0
 
 
-def test_what_is_handed_out_at_most_once_is_not_sent_again(scene: Scene) -> None:
+def test_what_is_delivered_at_most_once_is_not_sent_again(scene: Scene) -> None:
     wanted = records(scene, 1)
     sent(scene, wanted)
     assert scene.do("ann", lease=0).at_most_once

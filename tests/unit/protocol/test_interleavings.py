@@ -236,7 +236,7 @@ def test_without_the_guard_on_a_replaced_timer_promises_break(make: Making) -> N
     assert played(partial(make, (Type.TIMER,)), PLAIN).violations
 
 
-def test_the_shortest_way_to_two_holders_is_told_as_a_story() -> None:
+def test_the_shortest_way_to_two_holders_is_reported_as_a_story() -> None:
     found = played(partial(two_cold, (Type.LOCK,)), PLAIN).shortest
     assert found is not None
     assert replay(partial(two_cold, (Type.LOCK,)), str(found.schedule)) is not None

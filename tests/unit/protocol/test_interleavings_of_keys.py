@@ -140,7 +140,7 @@ def test_without_the_expectation_on_the_key_promises_break(first: str, second: s
     assert played(partial(meeting, first, second, state, (Type.KEY,)), {}).violations
 
 
-def test_without_the_guard_on_the_header_a_message_in_hand_is_replaced() -> None:
+def test_without_the_guard_on_the_header_a_leased_message_is_replaced() -> None:
     assert played(partial(meeting, "replace", "claim", WAITING, (Type.LOCK,)), {}).violations
 
 
@@ -157,7 +157,7 @@ def superseded_as_it_backs_off(careless: tuple[int, ...] = ()) -> Scenario:
 
 
 @pytest.mark.parametrize("faults", [CRASH, UNKNOWN, PAUSE], ids=named)
-def test_a_message_that_backs_off_is_superseded_or_given_back_and_cancelled(faults: Faults) -> None:
+def test_a_message_that_backs_off_is_superseded_or_released_and_cancelled(faults: Faults) -> None:
     assert played(superseded_as_it_backs_off, faults).require_none().complete
 
 

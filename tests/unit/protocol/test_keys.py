@@ -308,7 +308,7 @@ class Busy(Faulty):
         return super().perform(request)
 
 
-def test_a_store_that_never_answers_is_asked_a_few_times_and_then_it_is_told(scene: KeyScene) -> None:
+def test_a_store_that_never_answers_is_asked_a_few_times_and_then_it_is_reported(scene: KeyScene) -> None:
     class Silent(Faulty):
         asked = 0
 
@@ -324,7 +324,7 @@ def test_a_store_that_never_answers_is_asked_a_few_times_and_then_it_is_told(sce
     assert store.asked == 5
 
 
-def test_two_keys_of_one_hash_are_told_apart_and_the_second_is_refused_in_words(
+def test_two_keys_of_one_hash_are_distinguished_and_the_second_is_refused_in_words(
     scene: KeyScene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ids, "of_text", lambda _: ids.first_at(7))

@@ -181,7 +181,7 @@ def test_a_row_whose_messages_became_large_is_claimed_from_after_one_failure() -
     assert max(scene.weighing.bytes) <= READ_BUDGET + 256 * KIBIBYTE
 
 
-def test_a_look_at_many_large_messages_reads_a_few_at_a_time() -> None:
+def test_a_scan_of_many_large_messages_reads_a_few_at_a_time() -> None:
     scene = Loaded(messages=0, size=0)
     sent = scene.load(60, 250 * KIBIBYTE)
     found = run(contents([MessageId(ROW, 0, id_) for id_ in sent]), scene.weighing)

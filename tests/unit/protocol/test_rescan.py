@@ -75,7 +75,7 @@ def handed_out(scene: Scene) -> list[ids.Id]:
 
 
 @pytest.mark.parametrize("back", [None, 3 * HOUR])
-def test_what_landed_behind_all_looks_is_handed_out_after_a_rescan_and_once(back: int | None) -> None:
+def test_what_landed_behind_all_scans_is_delivered_after_a_rescan_and_once(back: int | None) -> None:
     scene = read_long_ago()
     lost = stranded(scene, 3)
     assert not handed_out(scene)
@@ -87,7 +87,7 @@ def test_what_landed_behind_all_looks_is_handed_out_after_a_rescan_and_once(back
     scene.store.require_lawful()
 
 
-def test_a_clear_removes_what_landed_behind_all_looks_too() -> None:
+def test_a_clear_removes_what_landed_behind_all_scans_too() -> None:
     """A rescan would bring it back: into a queue that was cleared, or into one that was made anew."""
     scene = read_long_ago()
     stranded(scene, 450)
@@ -97,7 +97,7 @@ def test_a_clear_removes_what_landed_behind_all_looks_too() -> None:
     scene.store.require_lawful()
 
 
-def test_a_clear_walks_over_what_all_looks_have_passed_once() -> None:
+def test_a_clear_passes_what_all_scans_have_passed_once() -> None:
     scene = read_long_ago()
     for _ in range(3):
         scene.send(150)
@@ -138,7 +138,7 @@ def test_what_waits_is_hidden_dead_or_young_is_left_as_it_is() -> None:
     assert picture(scene.store) == before
 
 
-def test_a_row_that_nobody_read_has_nothing_behind_its_looks() -> None:
+def test_a_row_that_nobody_read_has_nothing_behind_its_scans() -> None:
     scene = Scene(messages=5)
     scene.clock.advance("3h")
     seen = Recording(scene.store)
@@ -159,7 +159,7 @@ def test_many_are_listed_in_commits_of_a_bounded_size() -> None:
     assert len(reads) <= 3 + 2 * 4 + 3 * 13
 
 
-def test_graves_of_any_number_are_passed_in_stretches() -> None:
+def test_tombstones_of_any_number_are_passed_in_stretches() -> None:
     scene = Buried(settled=600, waiting=0)
     scene.clock.advance("30m")
     [lost] = stranded(scene, ago=40 * 60 * SECOND)
@@ -169,7 +169,7 @@ def test_graves_of_any_number_are_passed_in_stretches() -> None:
     assert 2 <= scene.cemetery.failed <= 20
 
 
-def test_where_the_rate_of_ids_is_known_no_stretch_of_a_rescan_passes_more_of_them_than_a_look_does() -> None:
+def test_where_the_rate_of_ids_is_known_no_stretch_of_a_rescan_passes_more_of_them_than_a_scan_does() -> None:
     scene, strides = read_long_ago(), ScanWindow()
     [lost] = stranded(scene)
     strides.saw(60_000, ids.first_at(scene.now - 60 * SECOND), ids.first_at(scene.now))

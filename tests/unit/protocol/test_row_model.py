@@ -81,7 +81,7 @@ def test_a_lease_extended_under_another_name_is_not_claimed_by_who_remembers_the
     assert id_ in scene.store.gone
 
 
-def test_a_look_reads_the_header_exactly_then_timers_then_messages_then_dead_letters() -> None:
+def test_a_scan_reads_the_header_exactly_then_timers_then_messages_then_dead_letters() -> None:
     scene = Scene(messages=1)
     seen = Recording(scene.store)
     run(claim(scene.process("ann"), RowSnapshot(ROW, 1), ClaimRequest(10, LEASE, ATTEMPTS)), seen)
@@ -93,7 +93,7 @@ def test_a_look_reads_the_header_exactly_then_timers_then_messages_then_dead_let
 
 
 @pytest.mark.parametrize("at", range(1, 7))
-def test_a_message_that_dies_between_two_reads_of_a_claim_is_not_handed_out(at: int) -> None:
+def test_a_message_that_dies_between_two_reads_of_a_claim_is_not_delivered(at: int) -> None:
     scene = Scene(messages=1)
     taken = scene.do("ann").claims[0]
     rejecting = settle(
@@ -185,7 +185,7 @@ def test_a_send_from_far_ahead_holds_nothing_up_that_lies_behind_it(*, newcomer:
 
 
 @pytest.mark.parametrize("knew_the_row", [True, False])
-def test_what_is_given_back_at_once_behind_the_head_comes_again_through_a_timer(*, knew_the_row: bool) -> None:
+def test_what_is_released_at_once_behind_the_head_comes_again_through_a_timer(*, knew_the_row: bool) -> None:
     scene = Scene(messages=3)
     snapshot = RowSnapshot(ROW, 1)
     taken = scene.do("ann", snapshot=snapshot).claims[0]
@@ -217,7 +217,7 @@ def test_a_settler_ten_minutes_slow_lowers_the_floor_so_that_nobody_misses_its_t
 
 
 @pytest.mark.parametrize("at", range(1, 7))
-def test_a_row_cleared_between_two_reads_of_a_claim_hands_out_nothing(at: int) -> None:
+def test_a_row_cleared_between_two_reads_of_a_claim_delivers_nothing(at: int) -> None:
     scene = Scene(messages=2)
     scene.do("eve", want=1)
     clearing = clear(scene.process("cleo"), ROW, 1)
@@ -301,7 +301,7 @@ def _a_worker_dies(scene: Scene, name: str, poison: ids.Id) -> bool:
     return False
 
 
-def test_a_message_given_back_is_waiting_nowhere_but_in_its_timer() -> None:
+def test_a_released_message_is_waiting_nowhere_but_in_its_timer() -> None:
     scene = Scene(messages=1)
     taken = scene.do("ann").claims[0]
     scene.settle(taken, {taken.held[0].entry.id: Release(scene.now + LEASE * 2, 1, State.SNOOZED)})

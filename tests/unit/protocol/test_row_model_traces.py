@@ -151,7 +151,7 @@ def test_after_a_refusal_timers_then_messages_then_dead_columns_are_read_again()
     scene.store.require_lawful()
 
 
-def test_messages_are_read_at_each_look_so_that_what_one_settled_oneself_is_not_taken_again_from_memory() -> None:
+def test_messages_are_read_at_each_scan_so_that_what_one_settled_oneself_is_not_taken_again_from_memory() -> None:
     scene = Scene(messages=4)
     snapshot = RowSnapshot(ROW, 1)
     [taken] = scene.do("ann", snapshot=snapshot, want=3).claims

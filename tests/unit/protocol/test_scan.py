@@ -56,7 +56,7 @@ def stored_header(store: MemoryStore) -> Header:
     return header
 
 
-def test_each_of_ten_thousand_ids_is_looked_at_a_fixed_number_of_times() -> None:
+def test_each_of_ten_thousand_ids_is_read_a_fixed_number_of_times() -> None:
     clock = TimeMachine()
     store = Counting(MemoryStore(clock))
     sent = stream(10_000, clock, store)
@@ -79,7 +79,7 @@ def test_each_of_ten_thousand_ids_is_looked_at_a_fixed_number_of_times() -> None
     assert sum(store.seen.values()) <= len(sent) * SCANS + 200
 
 
-def test_what_was_passed_is_not_walked_again_by_a_newcomer() -> None:
+def test_what_was_passed_is_not_scanned_again_by_a_new_process() -> None:
     clock = TimeMachine()
     store = Counting(MemoryStore(clock))
     stream(2_000, clock, store)
@@ -94,7 +94,7 @@ def test_what_was_passed_is_not_walked_again_by_a_newcomer() -> None:
     assert sum(store.seen.values()) < 1_000
 
 
-def test_an_idle_row_is_read_once_a_look_and_its_old_ids_no_more() -> None:
+def test_an_idle_row_is_read_once_a_scan_and_its_old_ids_no_more() -> None:
     scene = Scene(messages=5)
     snapshot = RowSnapshot(ROW, 1)
     scene.acked(scene.do("ann", snapshot=snapshot).claims[0], snapshot=snapshot)
@@ -139,7 +139,7 @@ def test_what_came_from_timers_one_by_one_is_not_in_the_way_of_each_poll(levels:
 
 @pytest.mark.parametrize(("late", "found_after"), [(0.3, 0.6), (0.3, 11), (5, 11), (55, 601), (300, 602)])
 @pytest.mark.parametrize("newcomer", [False, True])
-def test_what_lands_behind_the_head_is_found_by_a_later_look(
+def test_what_lands_behind_the_head_is_found_by_a_later_scan(
     late: float, found_after: float, *, newcomer: bool
 ) -> None:
     scene = Scene(messages=1)
@@ -159,7 +159,7 @@ def test_what_lands_behind_the_head_is_found_by_a_later_look(
     scene.store.require_lawful()
 
 
-def test_a_walk_over_a_thousand_ids_without_a_claim_is_stored_for_others() -> None:
+def test_a_scan_of_a_thousand_ids_without_a_claim_is_stored_for_others() -> None:
     scene = Scene()
     clock, store = scene.clock, MemoryStore(scene.clock)
     sent = stream(1_500, clock, store)
@@ -179,7 +179,7 @@ def test_a_walk_over_a_thousand_ids_without_a_claim_is_stored_for_others() -> No
     assert after.floor == min(one.timer.due for one in claimed)
 
 
-def test_a_walk_over_the_graves_of_a_thousand_is_stored_for_others_once() -> None:
+def test_a_scan_of_the_tombstones_of_a_thousand_is_stored_for_others_once() -> None:
     scene = Scene()
     clock, store = scene.clock, MemoryStore(scene.clock)
     sent = stream(1_500, clock, store)
@@ -212,7 +212,7 @@ def test_a_message_that_is_not_due_is_not_taken_and_hides_nothing() -> None:
 
 
 @pytest.mark.parametrize("want", [1, 2, 200])
-def test_what_others_hold_ahead_of_the_head_is_walked_over(want: int) -> None:
+def test_what_others_hold_ahead_of_the_head_is_passed(want: int) -> None:
     scene = Scene(messages=20)
     scene.do("bob", want=19)
     snapshot = warm(scene, "ann")

@@ -88,7 +88,7 @@ def test_another_layout_is_refused_naming_each_difference_as_people_write_it(sta
     assert "every is '1h30m', not the requested '1h'" in str(raised.value)
 
 
-def test_stored_behaviour_counts_and_the_difference_is_told(stage: Stage) -> None:
+def test_stored_behaviour_counts_and_the_difference_is_reported(stage: Stage) -> None:
     stage.run(opened(lease_us=2 * MINUTE, max_attempts=5))
     again = stage.run(opened(lease_us=5 * MINUTE, max_attempts=5))
     assert again.settings.behaviour.lease_us == 2 * MINUTE

@@ -106,7 +106,7 @@ def test_a_settle_whose_outcome_cannot_be_read_back_does_not_say_that_nothing_wa
 
 @pytest.mark.parametrize("applied", [True, False], ids=["applied", "not applied"])
 @pytest.mark.parametrize("outcome", OUTCOMES, ids=WORDS)
-def test_a_settle_of_unknown_outcome_is_told_apart_from_another_settle_of_its_timer(
+def test_a_settle_of_unknown_outcome_is_distinguished_from_another_settle_of_its_timer(
     outcome: Outcome, *, applied: bool
 ) -> None:
     scene = Scene(messages=2)
@@ -152,7 +152,7 @@ def marked(scene: Scene) -> SettleResult:
 
 
 @pytest.mark.every_store
-def test_a_mark_ends_the_receipt_and_any_newcomer_hands_the_message_out_when_it_is_due() -> None:
+def test_a_mark_ends_the_receipt_and_any_process_hands_the_message_out_when_it_is_due() -> None:
     scene = Scene(messages=1)
     (worked,) = marked(scene).done
     assert worked.marked
@@ -182,7 +182,7 @@ def test_a_mark_that_nobody_saw_comes_back_with_its_timer_and_counts_as_no_expir
 
 
 @pytest.mark.parametrize("wait", [0, 7])
-def test_messages_given_back_together_share_a_timer_also_when_the_clock_went_on(wait: int) -> None:
+def test_messages_released_together_share_a_timer_also_when_the_clock_went_on(wait: int) -> None:
     scene = Scene(messages=50)
     taken = scene.do("ann", want=50).claims[0]
     due = scene.now

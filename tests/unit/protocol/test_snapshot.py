@@ -71,7 +71,7 @@ def test_a_clock_set_back_an_hour_strands_nothing(*, newcomer: bool) -> None:
 
 
 @pytest.mark.parametrize("levels", [1, 2])
-def test_what_was_settled_before_a_clock_was_set_back_is_walked_over_once(levels: int) -> None:
+def test_what_was_settled_before_a_clock_was_set_back_is_scanned_once(levels: int) -> None:
     scene = Scene(messages=2)
     snapshot = RowSnapshot(ROW, levels)
     scene.acked(scene.do("ann", snapshot=snapshot).claims[0], snapshot=snapshot)
@@ -112,7 +112,7 @@ def test_corrupted_cursors_in_a_header_hide_nothing_that_is_sent_from_now_on(cur
 
 
 @pytest.mark.parametrize("spoil", ["cursors", "timers", "dead", "all", "looked"])
-def test_a_spoilt_sight_hands_out_the_same_messages(spoil: str) -> None:
+def test_a_corrupted_snapshot_delivers_the_same_messages(spoil: str) -> None:
     scene = Scene(messages=6)
     taken = scene.do("eve", want=2).claims[0]
     snapshot = warm(scene, "ann")
@@ -138,7 +138,7 @@ def test_a_spoilt_sight_hands_out_the_same_messages(spoil: str) -> None:
     scene.store.require_lawful()
 
 
-def test_a_glance_at_the_header_tells_whether_others_changed_the_row() -> None:
+def test_a_read_of_the_header_tells_whether_others_changed_the_row() -> None:
     scene = Scene(messages=2)
     snapshot = warm(scene, "ann")
     scene.do("ann", snapshot=snapshot, want=1)

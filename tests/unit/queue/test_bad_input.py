@@ -127,7 +127,7 @@ SETTLED: dict[str, Callable[[Any], object]] = {
 
 
 @pytest.mark.parametrize("name", SETTLED)
-def test_an_outcome_that_is_bad_input_leaves_the_delivery_in_hand(queue: MessageQueue, name: str) -> None:
+def test_an_outcome_that_is_bad_input_leaves_the_delivery_leased(queue: MessageQueue, name: str) -> None:
     queue.send("body")
     [delivery] = queue.receive()
     with pytest.raises(BadInput):

@@ -103,7 +103,7 @@ def test_what_was_claimed_for_who_has_left_goes_back_and_no_hook_is_asked(scene:
     assert scene.hook.asked == []
 
 
-def test_what_is_handed_out_at_most_once_goes_to_the_next_taker_when_its_own_has_left(scene: Scene) -> None:
+def test_what_is_delivered_at_most_once_goes_to_the_next_consumer_when_its_own_has_left(scene: Scene) -> None:
     got, late = scene.play(lease=0)
     assert ([delivery.body for delivery in got], len(late)) == (["first"], 0)
     [again] = scene.queue.receive(1)
@@ -112,7 +112,7 @@ def test_what_is_handed_out_at_most_once_goes_to_the_next_taker_when_its_own_has
     assert scene.queue.stats.dropped == 0
 
 
-def test_what_is_handed_out_at_most_once_and_goes_to_nobody_is_counted_and_told(
+def test_what_is_delivered_at_most_once_and_goes_to_nobody_is_counted_and_told(
     scene: Scene, caplog: pytest.LogCaptureFixture
 ) -> None:
     scene.play(lease=0)

@@ -166,7 +166,7 @@ def test_a_hint_to_what_is_no_row_of_messages_is_ignored(
     assert [found.id for found in queue.find("k")] == [sent.id]
 
 
-def test_a_message_that_was_sent_to_expire_never_is_handed_out(
+def test_a_message_that_was_sent_to_expire_never_is_delivered(
     queue: MessageQueue, store: Store, clock: TimeMachine
 ) -> None:
     never = microseconds(datetime.max.replace(tzinfo=UTC))

@@ -84,7 +84,7 @@ def test_in_a_queue_without_consumers_sends_make_dead_letters_of_what_has_expire
         assert queue.send("again", key="ada", unique="reject").new
 
 
-def test_what_was_given_back_expires_there_too_and_what_is_leased_does_not(
+def test_what_was_released_expires_there_too_and_what_is_leased_does_not(
     builder: QueueBuilder[MessageQueue], clock: TimeMachine
 ) -> None:
     with builder.options(**ONE_ROW, expires_cap="1h").build() as queue:
@@ -144,7 +144,7 @@ def test_without_a_cap_no_send_looks(clock: TimeMachine, place: Place) -> None:
         assert [type(request) for request in store.requests] == [Send] * 9
 
 
-def test_a_look_that_fails_does_not_fail_the_send(clock: TimeMachine, place: Place) -> None:
+def test_a_scan_that_fails_does_not_fail_the_send(clock: TimeMachine, place: Place) -> None:
     store = place.store(clock)
     with MessageQueue.builder().store(store).name("emails").options(expires_cap="1h").clock(clock).build() as queue:
         failing = Failing(store, StoreUnavailable("the store is away"), of=(Read,))

@@ -57,7 +57,7 @@ def test_a_failure_a_delay_and_a_dead_letter_are_explained(queue: MessageQueue) 
     ]
 
 
-def test_what_the_history_keeps_is_told_with_it(queue: MessageQueue) -> None:
+def test_what_the_history_keeps_is_reported_with_it(queue: MessageQueue) -> None:
     queue.configure(history="all")
     sent = queue.send("hello").id
     with contextlib.suppress(ZeroDivisionError), queue.receive() as [_]:
@@ -122,7 +122,7 @@ def test_a_message_that_failed_once_and_was_done_then_does_not_read_as_lost(
     )
 
 
-def test_of_a_message_that_left_no_event_the_reason_is_told(queue: MessageQueue) -> None:
+def test_of_a_message_that_left_no_event_the_reason_is_reported(queue: MessageQueue) -> None:
     queue.configure(history="none")
     sent = queue.send("hello").id
     with queue.receive() as [_]:

@@ -150,7 +150,7 @@ def test_a_schedule_is_run_when_somebody_asks_and_at_its_occurrences(queue: Mess
     assert schedules.get("digest").stored.fired == 2
 
 
-def test_the_next_occurrences_are_told(queue: MessageQueue) -> None:
+def test_the_next_occurrences_are_reported(queue: MessageQueue) -> None:
     schedules = Schedules(queue)
     schedules.add("digest", Cron("0 9 * * *"), "hello")
     first, second = schedules.next("digest", 2)
@@ -276,7 +276,7 @@ def test_large_bodies_stay_within_the_bounds_of_a_batch(place: Place, clock: Tim
     assert max(sum(len(put.value) for put in batch.puts) for batch in commits) <= 512 * 1024
 
 
-def test_lateness_is_told_by_schedule(queue: MessageQueue, clock: TimeMachine) -> None:
+def test_lateness_is_reported_by_schedule(queue: MessageQueue, clock: TimeMachine) -> None:
     schedules = Schedules(queue)
     schedules.add("digest", Every("1m", delay="1m"), "hello")
     clock.advance("63s")

@@ -41,7 +41,7 @@ def test_a_message_sent_later_overtakes_a_delayed_one_which_comes_when_its_time_
 
 
 @pytest.mark.every_store
-def test_of_three_messages_only_the_one_that_was_given_back_comes_again_and_a_failure_is_told(
+def test_of_three_messages_only_the_one_that_was_released_comes_again_and_a_failure_is_reported(
     one_row: MessageQueue, three: list[Delivery]
 ) -> None:
     three[0].release()
@@ -54,7 +54,7 @@ def test_of_three_messages_only_the_one_that_was_given_back_comes_again_and_a_fa
 
 
 @pytest.mark.parametrize("order", [(0, 2), (2, 0)])
-def test_messages_come_again_in_whatever_order_they_were_given_back(
+def test_messages_come_again_in_whatever_order_they_were_released(
     one_row: MessageQueue, three: list[Delivery], order: tuple[int, int]
 ) -> None:
     for number in order:
@@ -62,7 +62,7 @@ def test_messages_come_again_in_whatever_order_they_were_given_back(
     assert sorted(str(delivery.body) for delivery in one_row.receive(3)) == ["0", "2"]
 
 
-def test_a_message_that_was_given_back_goes_to_one_of_two_processes(queue: MessageQueue, another: MessageQueue) -> None:
+def test_a_message_that_was_released_goes_to_one_of_two_processes(queue: MessageQueue, another: MessageQueue) -> None:
     queue.send("one")
     queue.receive()[0].release()
     found = [*queue.receive(2), *another.receive(2)]

@@ -40,7 +40,7 @@ def fail(queue: MessageQueue, why: str = "no luck") -> None:
 
 
 @pytest.mark.every_store
-def test_a_life_is_told_in_order(queue: MessageQueue, clock: TimeMachine) -> None:
+def test_a_life_is_reported_in_order(queue: MessageQueue, clock: TimeMachine) -> None:
     sent = queue.send("hello", key="ada", headers={"task": "welcome", "tenant": "acme"})
     clock.advance("2s")
     fail(queue, "mailbox 17 is full")
@@ -214,7 +214,7 @@ def test_a_lease_that_runs_out_is_a_failed_attempt_of_whoever_held_it(
     assert (failed.why, failed.attempt, failed.worker) == ("lapsed", 1, queue.core.process.name)
 
 
-def test_what_a_claim_buries_is_told(queue: MessageQueue, clock: TimeMachine) -> None:
+def test_what_a_claim_buries_is_reported(queue: MessageQueue, clock: TimeMachine) -> None:
     sent = queue.send("hello", key="k", expires="1s")
     clock.advance("2s")
     assert not queue.receive()
@@ -222,7 +222,7 @@ def test_what_a_claim_buries_is_told(queue: MessageQueue, clock: TimeMachine) ->
     assert (dead.why, dead.key) == ("expired", "k")
 
 
-def test_deleting_and_replacing_are_told(queue: MessageQueue) -> None:
+def test_deleting_and_replacing_are_reported(queue: MessageQueue) -> None:
     first = queue.send("hello", key="k", unique="reject")
     second = queue.send("hello", key="k", unique="replace")
     queue.delete(second.id)
@@ -230,7 +230,7 @@ def test_deleting_and_replacing_are_told(queue: MessageQueue) -> None:
     assert told == {(Kind.CANCELLED, first.id, "replaced"), (Kind.CANCELLED, second.id, "deleted")}
 
 
-def test_a_message_that_is_handed_out_at_most_once_is_done_with_that(queue: MessageQueue, clock: TimeMachine) -> None:
+def test_a_message_that_is_delivered_at_most_once_is_done_with_that(queue: MessageQueue, clock: TimeMachine) -> None:
     sent = queue.send("hello", lease=0)
     queue.receive()
     clock.advance("2s")
@@ -241,7 +241,7 @@ def test_a_message_that_is_handed_out_at_most_once_is_done_with_that(queue: Mess
     ]
 
 
-def test_settling_by_receipt_is_told(queue: MessageQueue, another: MessageQueue) -> None:
+def test_settling_by_receipt_is_reported(queue: MessageQueue, another: MessageQueue) -> None:
     sent = queue.send("hello")
     [delivery] = queue.receive()
     another.ack(delivery.receipt)
@@ -280,7 +280,7 @@ def test_a_settle_by_receipt_that_came_too_late_is_told_to_be_lost_by_whoever_ju
     assert [event.lost for event in queue.history(sent.id, kinds=["done"])] == [True]
 
 
-def test_what_is_taken_back_while_it_is_being_settled_is_told(builder: Builder, clock: TimeMachine) -> None:
+def test_what_is_taken_back_while_it_is_being_settled_is_reported(builder: Builder, clock: TimeMachine) -> None:
     queue = builder.options(history="all", lease="3h").build()
     Schedules(queue).add("digest", Every("1h", delay="1h"), "hello")
     sent = queue.send("hello", key="k", unique="reject")
@@ -371,7 +371,7 @@ def test_the_first_run_of_a_message_with_a_trigger_has_its_sending_told(
     assert [event.message for event in queue.history(kinds=["fired"])] == [first, second]
 
 
-def test_occurrences_that_came_while_a_schedule_was_paused_are_told_as_skipped(
+def test_occurrences_that_came_while_a_schedule_was_paused_are_reported_as_skipped(
     queue: MessageQueue, clock: TimeMachine
 ) -> None:
     schedules = Schedules(queue)
@@ -398,7 +398,7 @@ def test_firings_that_go_well_cost_nothing_unless_all_is_kept(
         assert list(again.history()) == []
 
 
-def test_each_occurrence_that_was_skipped_at_one_moment_is_told(queue: MessageQueue, clock: TimeMachine) -> None:
+def test_each_occurrence_that_was_skipped_at_one_moment_is_reported(queue: MessageQueue, clock: TimeMachine) -> None:
     Schedules(queue).add("digest", Every("1h", delay="1h"), "hello", overlap="skip", misfire="all")
     clock.advance("3h")
     queue.receive()

@@ -237,7 +237,7 @@ def test_what_was_put_back_is_told_although_more_could_not_be(store: Store, buil
     assert [event.message for event in queue.history(kinds=["redriven"])] == letters[:1]
 
 
-def test_occurrences_that_were_skipped_before_the_store_failed_are_told(
+def test_occurrences_that_were_skipped_before_the_store_failed_are_reported(
     store: Store, builder: Builder, clock: TimeMachine
 ) -> None:
     queue = builder.build()

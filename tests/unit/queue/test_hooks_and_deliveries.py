@@ -64,7 +64,7 @@ def test_hooks_hear_of_messages_whose_leases_all_ran_out(
     assert [letter.id for letter in queue.dead_letters()] == [hopeless]
 
 
-def test_hooks_hear_of_messages_that_die_as_they_are_looked_at(
+def test_hooks_hear_of_messages_that_die_as_they_are_scanned(
     builder: QueueBuilder[MessageQueue], clock: TimeMachine
 ) -> None:
     diary = Diary()
@@ -78,7 +78,7 @@ def test_hooks_hear_of_messages_that_die_as_they_are_looked_at(
     assert diary.told == [("expired", expired), ("undecodable", unreadable)]
 
 
-def test_hooks_hear_that_a_message_was_handed_out_at_most_once(builder: QueueBuilder[MessageQueue]) -> None:
+def test_hooks_hear_that_a_message_was_delivered_at_most_once(builder: QueueBuilder[MessageQueue]) -> None:
     diary = Diary(forbidden="acked")
     queue = builder.hook(diary).build()
     queue.send("tick", lease=0)
@@ -119,7 +119,7 @@ def test_a_hook_may_refuse_a_send_and_nothing_is_sent(builder: QueueBuilder[Mess
     assert [delivery.body for delivery in queue.receive(5)] == ["a", "b"]
 
 
-def test_a_hook_may_refuse_an_outcome_and_the_delivery_stays_in_hand(builder: QueueBuilder[MessageQueue]) -> None:
+def test_a_hook_may_refuse_an_outcome_and_the_delivery_stays_leased(builder: QueueBuilder[MessageQueue]) -> None:
     queue = builder.hook(Diary(forbidden="rejected")).build()
     queue.send("one")
     [held] = queue.receive()

@@ -366,7 +366,7 @@ def test_notices_cost_a_sender_one_write_in_ten_seconds(store: Lossy, clock: Tim
     assert store.notices == 3
 
 
-def test_a_message_given_back_by_another_process_is_noticed(store: Lossy, clock: TimeMachine) -> None:
+def test_a_message_released_by_another_process_is_noticed(store: Lossy, clock: TimeMachine) -> None:
     process, other = Process(clock, store), Process(clock, store)
     process.mail.hands = 0
     sender(store, clock).send(1)

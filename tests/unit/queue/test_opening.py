@@ -66,7 +66,7 @@ def test_changed_behaviour_is_followed_by_others_within_ten_seconds(
     assert another.settings.behaviour.max_attempts == 9
 
 
-def test_a_paused_queue_hands_out_nothing_and_takes_everything(queue: MessageQueue) -> None:
+def test_a_paused_queue_delivers_nothing_and_takes_everything(queue: MessageQueue) -> None:
     queue.pause()
     queue.send("patience")
     assert len(queue.receive()) == 0

@@ -136,7 +136,7 @@ def test_what_a_consumer_has_is_never_dropped(queue: MessageQueue) -> None:
     assert bodies(queue) == [5]
 
 
-def test_what_was_given_back_is_dropped_like_what_waits(queue: MessageQueue) -> None:
+def test_what_was_released_is_dropped_like_what_waits(queue: MessageQueue) -> None:
     queue.configure(max_messages=2, overflow="drop_oldest")
     queue.send_many([1, 2])
     for delivery in queue.receive(2):

@@ -160,7 +160,7 @@ class LateClaims(Faulty):
         return super().perform(request)
 
 
-def test_what_a_holder_claims_with_a_commit_that_was_late_is_given_back_unseen() -> None:
+def test_what_a_holder_claims_with_a_commit_that_was_late_is_released_unseen() -> None:
     clock = TimeMachine()
     late = LateClaims(MemoryStore(clock), clock)
     crew = Crew(late, clock, ONE_ROW, ONE)

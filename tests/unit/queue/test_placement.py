@@ -187,7 +187,7 @@ def test_unique_keys_do_not_ask_a_function(wide: Wide) -> None:
 
 
 @pytest.mark.every_store
-def test_whatever_the_rule_a_taker_elsewhere_finds_everything(wide: Wide, clock: TimeMachine) -> None:
+def test_whatever_the_rule_a_consumer_elsewhere_finds_everything(wide: Wide, clock: TimeMachine) -> None:
     def by_key(message: PlacementRequest) -> int:
         return zlib.crc32((message.key or "").encode()) % message.shards
 
@@ -237,7 +237,7 @@ def test_a_function_that_fails_is_named(wide: Wide) -> None:
         queue.send("one")
 
 
-def test_who_sends_without_the_function_of_a_queue_is_told(wide: Wide) -> None:
+def test_who_sends_without_the_function_of_a_queue_is_reported(wide: Wide) -> None:
     with wide().placement(lambda _: 0).build(), wide().options(placement="function").build() as another:
         with pytest.raises(BadSetting, match=r"pass the same one with \.placement\(\.\.\.\)"):
             another.send("one")

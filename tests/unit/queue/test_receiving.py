@@ -59,7 +59,7 @@ def test_leaving_the_block_acks_what_was_received(queue: MessageQueue, clock: Ti
     assert queue.counts().total == 0
 
 
-def test_an_error_in_the_block_counts_for_the_one_in_hand_and_gives_the_others_back_at_once(
+def test_an_error_in_the_block_counts_for_the_one_leased_and_gives_the_others_back_at_once(
     queue: MessageQueue, clock: TimeMachine
 ) -> None:
     queue.send_many(["first", "second", "third"])
@@ -167,7 +167,7 @@ def test_failed_attempts_pause_longer_each_time_and_end_as_a_dead_letter(
 
 
 @pytest.mark.every_store
-def test_at_most_once_is_settled_as_it_is_handed_out(queue: MessageQueue, clock: TimeMachine) -> None:
+def test_at_most_once_is_settled_as_it_is_delivered(queue: MessageQueue, clock: TimeMachine) -> None:
     queue.send("now or never", lease=0)
     [held] = queue.receive()
     assert held.settled == "at most once"
@@ -217,7 +217,7 @@ def test_what_another_process_sends_is_seen_by_one_that_waits(
 
 
 @pytest.mark.every_store
-def test_sixty_takers_share_claims_and_get_every_message_once(queue: MessageQueue) -> None:
+def test_sixty_consumers_share_claims_and_get_every_message_once(queue: MessageQueue) -> None:
     queue.send_many(range(300))
     together = threading.Barrier(60)
 
@@ -236,7 +236,7 @@ def test_sixty_takers_share_claims_and_get_every_message_once(queue: MessageQueu
     assert queue.counts().total == 0
 
 
-def test_a_taker_that_waits_behind_another_is_served_when_that_one_leaves(
+def test_a_consumer_that_waits_behind_another_is_served_when_that_one_leaves(
     queue: MessageQueue, clock: TimeMachine
 ) -> None:
     with ThreadPoolExecutor(2) as threads:
@@ -257,7 +257,7 @@ def test_what_ran_out_together_is_received_together_though_under_claims_of_its_o
     assert [delivery.body for delivery in queue.receive(5)] == ["a", "b", "c"]
 
 
-def test_a_short_pause_ends_when_it_should_for_a_taker_that_waits(queue: MessageQueue, clock: TimeMachine) -> None:
+def test_a_short_pause_ends_when_it_should_for_a_consumer_that_waits(queue: MessageQueue, clock: TimeMachine) -> None:
     queue.send_many(["first", "second"])
     with queue.receive(2) as batch:
         batch[0].ack()

@@ -154,7 +154,7 @@ def test_what_is_not_to_be_renewed_keeps_the_end_of_its_lease(place: Place, cloc
         assert queue.counts().total == 0
 
 
-def test_a_lease_that_is_lost_before_it_is_renewed_is_told_once_for_each_message(
+def test_a_lease_that_is_lost_before_it_is_renewed_is_reported_once_for_each_message(
     place: Place, clock: TimeMachine
 ) -> None:
     told = Told()

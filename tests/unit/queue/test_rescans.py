@@ -219,7 +219,7 @@ def test_a_row_that_never_closes_is_rescanned_twice_a_day_and_each_id_of_it_twic
     assert 5 <= completed(worker, "mail:0:0") <= 7
 
 
-def test_a_row_in_which_nothing_passed_costs_a_look_at_its_header(store: Store, clock: TimeMachine) -> None:
+def test_a_row_in_which_nothing_passed_costs_a_read_of_its_header(store: Store, clock: TimeMachine) -> None:
     crew, worker = working(store, clock, RING)
     worker.send(1)
     pass_time(crew, "45h")

@@ -80,7 +80,7 @@ def test_a_task_that_is_cancelled_while_it_waits_for_a_manager_leaves_no_row_loc
     assert manager.taken == set()
 
 
-def test_what_a_manager_raises_reaches_no_taker(builder: QueueBuilder[MessageQueue]) -> None:
+def test_what_a_manager_raises_reaches_no_consumer(builder: QueueBuilder[MessageQueue]) -> None:
     with builder.row_lock(Broken()).build() as queue:
         queue.send("one")
         assert list(queue.receive()) == []

@@ -295,7 +295,7 @@ def test_a_manager_that_never_answers_delays_a_row_for_the_timeout(store: Store,
     manager.answers.set()
 
 
-def test_a_yes_that_comes_too_late_is_given_back(store: Store, clock: TimeMachine) -> None:
+def test_a_yes_that_comes_too_late_is_released(store: Store, clock: TimeMachine) -> None:
     manager = Silent()
     crew = Crew(store, clock, Layout())
     worker = crew.join(ways=with_lock(DEFAULT_OPTIONS, manager, "5s"), answered=False)

@@ -88,7 +88,7 @@ def know_due_timer(row: RowState, clock: TimeMachine, due: int) -> None:
     row.snapshot.remember([encoded(Timer(name, (Entry(name.id, 0, 0),), bytes(8), "bob", 1))])
 
 
-def test_what_is_due_and_was_not_taken_is_looked_at_again_after_a_while_and_not_without_pause(
+def test_what_is_due_and_was_not_taken_is_scanned_again_after_a_while_and_not_without_pause(
     scheduler: RowScheduler, clock: TimeMachine
 ) -> None:
     row = scheduler.rows[ROW]

@@ -185,7 +185,7 @@ def test_all_that_is_sent_along_arrives(queue: MessageQueue, clock: TimeMachine)
     assert held.attempts_allowed == 2
 
 
-def test_what_expired_before_it_was_handed_out_is_a_dead_letter(queue: MessageQueue, clock: TimeMachine) -> None:
+def test_what_expired_before_it_was_delivered_is_a_dead_letter(queue: MessageQueue, clock: TimeMachine) -> None:
     queue.send("stale", expires="10s")
     clock.advance("10s")
     assert len(queue.receive()) == 0

@@ -213,7 +213,7 @@ class Graves(Faulty):
 
 
 @pytest.mark.parametrize("layout", [Layout(), WIDE], ids=["one row", "eight rows"])
-def test_delayed_messages_that_were_cancelled_are_not_walked_over_before_their_time(
+def test_delayed_messages_that_were_cancelled_are_not_scanned_before_their_time(
     clock: TimeMachine, layout: Layout
 ) -> None:
     store = Graves(MemoryStore(clock))
@@ -311,7 +311,7 @@ def test_a_row_of_the_past_is_read_ever_more_rarely(clock: TimeMachine) -> None:
     assert 9 <= reads(600) <= 12
 
 
-def test_a_row_that_is_known_to_have_work_is_not_asked_at_each_ring_of_the_bell(crew: Crew) -> None:
+def test_a_row_that_is_known_to_have_work_is_not_asked_at_each_ring_of_the_doorbell(crew: Crew) -> None:
     worker, sender = crew.join(hands=20, busy_for=SECOND), crew.outsider()
     sender.send(800)
     crew.pass_time(5 * SECOND)
@@ -333,7 +333,7 @@ def _asks_what_waits(wanted: Slice | Named) -> bool:
     return isinstance(wanted, Slice) and wanted.type == Type.MESSAGE and wanted.limit == 1 and not is_home(wanted.row)
 
 
-def test_what_was_wished_for_long_ago_keeps_nobody_from_looking(clock: TimeMachine) -> None:
+def test_what_was_requested_long_ago_keeps_nobody_from_looking(clock: TimeMachine) -> None:
     """A process that polls once and ends must find what waits, whatever it reads at the doorbell at first."""
     crew = Crew(MemoryStore(clock), clock, Layout())
     sender = crew.outsider()
@@ -370,7 +370,7 @@ def _to_one_shard(sender: Worker, shard: int) -> None:
     run(sender.core.send(Message(None, key)), sender.store)
 
 
-def test_a_bell_that_never_rests_hides_no_other_row(crew: Crew) -> None:
+def test_a_doorbell_that_never_rests_hides_no_other_row(crew: Crew) -> None:
     worker, noisy, rare = crew.join(hands=1_000), crew.outsider(), crew.outsider()
     crew.pass_time(SECOND, each=lambda: _to_one_shard(noisy, 0))
     for _ in range(10):

@@ -66,7 +66,7 @@ def test_what_replaces_is_due_when_the_other_was_and_what_debounces_as_it_says(
 
 
 @pytest.mark.parametrize("policy", ["reject", "replace", "debounce"])
-def test_a_message_in_hand_is_left_alone(queue: MessageQueue, policy: str) -> None:
+def test_a_leased_message_is_left_alone(queue: MessageQueue, policy: str) -> None:
     queue.send("first", key=KEY, unique="reject")
     [held] = queue.receive()
     with pytest.raises(KeyTaken, match="in flight") as refused:
@@ -115,7 +115,7 @@ def test_a_key_is_free_in_the_moment_its_message_ends(
     assert [delivery.body for delivery in queue.receive(5)] == ["second"]
 
 
-def test_a_key_is_free_once_its_message_was_handed_out_at_most_once_or_expired_or_used_up_its_attempts(
+def test_a_key_is_free_once_its_message_was_delivered_at_most_once_or_expired_or_used_up_its_attempts(
     queue: MessageQueue, clock: TimeMachine
 ) -> None:
     queue.send("once", key="once", unique="reject", lease=0)

@@ -347,7 +347,7 @@ def test_a_run_that_is_gone_is_looked_for_in_pages(
         ({"unique": "keep", "key": KEY, "delay": 3}, "give no delay"),
     ],
 )
-def test_a_wrong_wish_is_refused_and_nothing_is_there_of_it(
+def test_a_wrong_request_is_refused_and_nothing_is_there_of_it(
     queue: MessageQueue, store: Store, options: dict[str, str], told: str
 ) -> None:
     with pytest.raises(BadInput, match=told):

@@ -272,7 +272,7 @@ def test_a_task_that_is_not_known_here_is_parked(app: App, seen: Seen) -> None:
     assert app.open("emails").counts().parked == 1
 
 
-def test_a_result_that_nobody_takes_is_told_for_debugging(
+def test_a_result_that_nobody_takes_is_reported_for_debugging(
     app: App, seen: Seen, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG, "astyqueue.tasks")

@@ -240,7 +240,7 @@ def test_a_count_needs_an_anchor_and_a_start_is_none(start: datetime | None) -> 
 
 
 @pytest.mark.parametrize("count", [0, -1, 10_001, True])
-def test_a_count_is_a_number_that_can_be_walked(count: int) -> None:
+def test_a_count_is_a_number_that_can_be_iterated(count: int) -> None:
     with pytest.raises(BadInput, match="give the number of occurrences, from 1 to 10000"):
         Cron("@daily", count=count)
 
