@@ -22,7 +22,7 @@ from astyqueue.stores.cassandra.connection.cluster import connect
 from astyqueue.testing import LocalCassandra
 from astyqueue.units import SECOND
 from tests.cassandra.scripted_requests import HEADER, ROW, STORIES, Story
-from tests.simulation.cassandra.cluster import Cluster, Job, OnAnswer
+from tests.simulation.cassandra.cluster import Call, Cluster
 from tests.simulation.cassandra.replica import Replica
 from tests.simulation.cassandra.store import SimulatedClock, SimulatedStore
 from tests.simulation.engine.fault_profile import FaultProfile
@@ -48,9 +48,9 @@ class Simulated:
         return self._clock.now()
 
     def losing(self, what: Literal["question", "answer"], change: Callable[[Store], object]) -> None:
-        def begin(cluster: Cluster, local: Replica, job: Job, on_answer: OnAnswer) -> None:  # noqa: ARG001 - the client gets no answer
+        def begin(cluster: Cluster, local: Replica, call: Call) -> None:
             if what == "answer":
-                cluster.network.coordinate(local, job(local), lambda _: None)
+                cluster.network.coordinate(local, call.job(local), lambda _: None)
 
         with mock.patch.object(Cluster, "_begin", begin):
             change(self.store)

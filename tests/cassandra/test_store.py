@@ -204,9 +204,9 @@ def test_a_data_centre_that_is_not_there_is_named(cassandra: Contacts) -> None:
 
 
 def test_a_cluster_that_went_away_is_found_again(node: LocalCassandra) -> None:
-    with administer(node.url("jobs"), clock=CLOCK) as administration:
+    with administer(node.url("away"), clock=CLOCK) as administration:
         administration.migrate()
-    store = open_store(node.url("jobs"), clock=CLOCK)
+    store = open_store(node.url("away"), clock=CLOCK)
     store.commit(Batch(ROW, puts=(Put(HEADER, b"1"),)), (Expectation(HEADER, None),))
     node.kill(1)
     assert fails_as_unavailable(lambda: only(store, HEADER), node.contact_points[0])

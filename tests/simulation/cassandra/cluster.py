@@ -63,7 +63,7 @@ class _ParallelRequests:
             self._on_answer(self._gather(self._answers))
 
 
-class _Call:
+class Call:
     """A request to one row, on its way to a node and back; `met`: it was answered, or its client gave up."""
 
     __slots__ = ("_parallel", "_place", "job", "met")
@@ -127,9 +127,9 @@ class Cluster:
             on_answer([])
         pending = _ParallelRequests(gather, on_answer, len(jobs))
         for place, job in enumerate(jobs):
-            self._call(_Call(job, pending, place))
+            self._call(Call(job, pending, place))
 
-    def _call(self, call: _Call) -> None:
+    def _call(self, call: Call) -> None:
         """Send a request to some node, and make sure that there is an answer in time."""
         up = [replica for replica in self.replicas if replica.up]
         if not up:
@@ -139,7 +139,7 @@ class Cluster:
         self.event_loop.call_later(self.network.latency(), self._begin, local, call)
         self._timeouts.set(call)
 
-    def _begin(self, local: Replica, call: _Call) -> None:
+    def _begin(self, local: Replica, call: Call) -> None:
         if local.paused_until > self.event_loop.now:
             self.event_loop.call_at(local.paused_until, self._begin, local, call)
         elif local.up:
