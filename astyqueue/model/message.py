@@ -84,7 +84,10 @@ def own_options(message: Message, options: Message) -> Message:
 
 
 class PreparedMessage(NamedTuple):
-    """A checked message: due time (zero: now), priority, key and headers, its column value and the time of sending."""
+    """A checked message: due time (zero: now), priority, key and headers, its column value and the time of sending.
+
+    `life`: how long after its due time it expires, in microseconds; None if at a fixed moment or never.
+    """
 
     due: int
     priority: int
@@ -93,6 +96,7 @@ class PreparedMessage(NamedTuple):
     sent: int
     unique: Unique | None = None
     headers: Mapping[str, str] | None = None
+    life: int | None = None
 
 
 class MessageEncoder:
@@ -130,9 +134,10 @@ class MessageEncoder:
             body=None,
             unique=unique is not None,
         )
-        return PreparedMessage(
-            due, priority, envelope.key, encode(envelope, encoded), self._now, unique, envelope.headers
-        )
+        value, life = encode(envelope, encoded), None
+        if envelope.expires is not None and not isinstance(options.expires, datetime):
+            life = envelope.expires - max(due, self._now)
+        return PreparedMessage(due, priority, envelope.key, value, self._now, unique, envelope.headers, life)
 
 
 def _is_plain(message: Message) -> bool:

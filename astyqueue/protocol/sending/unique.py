@@ -43,12 +43,13 @@ _UNKNOWNS: Final = 5
 
 
 class UniqueMessage(NamedTuple):
-    """A message with a unique key, to be sent."""
+    """A message with a unique key, to be sent; with a `life` it expires this long after it is due, in microseconds."""
 
     key: str
     priority: int
     id: Id
     value: bytes
+    life: int | None = None
 
     @property
     def owner(self) -> KeyOwner:
@@ -280,6 +281,7 @@ class _Replacing(_Sending):
             return self._wanted
         if due not in self._put_off:
             envelope = decode(self._wanted.value)
-            value = encode(envelope._replace(due=due), to_json(envelope.body))
+            expires = envelope.expires if self._wanted.life is None else due + self._wanted.life
+            value = encode(envelope._replace(due=due, expires=expires), to_json(envelope.body))
             self._put_off[due] = self._wanted._replace(id=self._process.id_at(due), value=value)
         return self._put_off[due]

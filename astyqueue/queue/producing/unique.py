@@ -32,7 +32,7 @@ def send_part(
 
 def _keyed(ids: IdSource, composed: PreparedMessage) -> UniqueMessage:
     [id_] = ids.block(1, composed.due)
-    return UniqueMessage(str(composed.key), composed.priority, id_, composed.value)
+    return UniqueMessage(str(composed.key), composed.priority, id_, composed.value, composed.life)
 
 
 def _commit(

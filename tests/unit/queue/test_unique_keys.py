@@ -65,6 +65,18 @@ def test_what_replaces_is_due_when_the_other_was_and_what_debounces_as_it_says(
     assert late.body == "late"
 
 
+@pytest.mark.parametrize(("expires", "received"), [("10m", 1), (timedelta(minutes=30), 0)], ids=["duration", "moment"])
+def test_what_replaces_expires_a_duration_after_the_due_time_it_gets_or_at_its_moment(
+    queue: MessageQueue, clock: TimeMachine, expires: str | timedelta, received: int
+) -> None:
+    queue.send("early", key=KEY, unique="replace", delay="1h")
+    moment = clock.instant + expires if isinstance(expires, timedelta) else expires
+    queue.send("late", key=KEY, unique="replace", expires=moment)
+    clock.advance("1h")
+    assert len(queue.receive()) == received
+    assert queue.counts().dead == 1 - received
+
+
 @pytest.mark.parametrize("policy", ["reject", "replace", "debounce"])
 def test_a_leased_message_is_left_alone(queue: MessageQueue, policy: str) -> None:
     queue.send("first", key=KEY, unique="reject")
