@@ -97,7 +97,11 @@ def _expired(snapshot: RowSnapshot, now: int, life: int) -> Steps[list[Entry]]:
 
 
 def _returned(snapshot: RowSnapshot, now: int) -> Iterator[Entry]:
-    """The messages that timers list although no consumer has them."""
+    """The messages that timers list although no consumer has them. The next claim deletes those that are superseded."""
     for timer in (snapshot.timers or {}).values():
         if timer.state != State.LEASED or timer.due <= now:
-            yield from (Entry(one.id, one.priority, one.spent) for one in hidden_by(timer))
+            yield from (
+                Entry(one.id, one.priority, one.spent)
+                for one in hidden_by(timer)
+                if not (isinstance(one, Entry) and one.superseded)
+            )

@@ -113,18 +113,24 @@ def decode_owner(row: str, value: bytes) -> KeyOwner | KeyOwningSchedule:
 
 
 def owned_keys(row: str, going: Mapping[Id, SettleEffects]) -> Steps[list[Column]]:
-    """The columns, as they are now, of the keys to free that still name their message."""
-    names = {along.frees: id_ for id_, along in going.items() if along.frees is not None}
+    """The columns, as they are now, of the keys to free that still name their message.
+
+    Of several messages with a key, one may own it; the others were superseded.
+    """
+    names: dict[Name, set[Id]] = {}
+    for id_, along in going.items():
+        if along.frees is not None:
+            names.setdefault(along.frees, set()).add(id_)
     if not names:
         return []
     columns = yield from read_one(Named(row, tuple(names)), exact=True)
-    return [column for column in columns if _names(row, column.value, names[column.name])]
+    return [column for column in columns if _names_one_of(row, column.value, names[column.name])]
 
 
-def _names(row: str, value: bytes, id_: Id) -> bool:
-    """Whether a key names this message; one that cannot be read is left alone: it only affects users of that key."""
+def _names_one_of(row: str, value: bytes, messages: set[Id]) -> bool:
+    """Whether a key names one of these messages; one that cannot be read is left alone: it affects only its users."""
     try:
         owner = decode_owner(row, value)
     except StoreCorrupt:
         return False
-    return isinstance(owner, KeyOwner) and owner.id == id_
+    return isinstance(owner, KeyOwner) and owner.id in messages

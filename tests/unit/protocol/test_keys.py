@@ -18,7 +18,7 @@ from astyqueue.protocol.coordination.doorbell import WANTED
 from astyqueue.protocol.layout import unique_key
 from astyqueue.protocol.layout.columns import Type, message_name
 from astyqueue.protocol.layout.rows import doorbell_row
-from astyqueue.protocol.layout.unique_key import KeyOwner, KeyOwningSchedule, SettleEffects, key_name
+from astyqueue.protocol.layout.unique_key import KeyOwner, KeyOwningSchedule, SettleEffects, key_name, owned_keys
 from astyqueue.protocol.row.snapshot import RowSnapshot
 from astyqueue.protocol.row.transaction import COMMIT_TRIES, CommitLoop, CommitPlan
 from astyqueue.protocol.scheduling.schedule_commands import RequestedSchedule, save
@@ -391,3 +391,12 @@ def test_a_key_whose_schedule_is_gone_or_another_one_is_taken_over(scene: KeySce
     assert scene.owner() is None
     scene.has()
     assert scene.owner() is not None
+
+
+@pytest.mark.parametrize("owner", [0, 1])
+def test_of_two_messages_with_a_key_that_end_together_either_may_own_it(scene: KeyScene, owner: int) -> None:
+    both = [ids.first_at(moment * SECOND) for moment in (1, 2)]
+    name = key_name(KEY)
+    scene.store.send(Batch("row", puts=(Put(name, KeyOwner(KEY, 0, both[owner]).encode()),)))
+    going = {id_: SettleEffects(name) for id_ in both}
+    assert [column.name for column in run(owned_keys("row", going), scene.store)] == [name]

@@ -20,6 +20,7 @@ from astyqueue.testing import Failing, TimeMachine
 from astyqueue.testing.faults import Recording
 from astyqueue.triggers import Every
 from tests.support.places import ONE_ROW, Place
+from tests.unit.queue.test_last_values import keys_in
 
 
 class Buried(Hook):
@@ -98,6 +99,21 @@ def test_what_was_released_expires_there_too_and_what_is_leased_does_not(
             clock.advance("1m")
         assert queue.counts().dead == 1
         held.ack()
+
+
+def test_a_value_that_expires_frees_its_key_and_an_older_one_does_not_become_a_dead_letter(
+    builder: QueueBuilder[MessageQueue], clock: TimeMachine, store: Store
+) -> None:
+    with builder.options(**ONE_ROW, expires_cap="1h", last_value=True).build() as queue:
+        queue.send("older", key="ada")
+        queue.receive()
+        queue.send("newer", key="ada")
+        clock.advance("61m")
+        for _ in range(3):
+            queue.send("fresh")
+            clock.advance("1m")
+        assert [letter.body for letter in queue.dead_letters()] == ["newer"]
+        assert keys_in(queue, store) == 0
 
 
 def test_a_priority_that_starves_is_looked_through_by_the_claims_of_others(
