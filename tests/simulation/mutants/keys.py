@@ -70,18 +70,18 @@ def _reading_static_column() -> list[Patches]:
 
 
 KEY_MUTANTS: Final = (
-    Mutant("keys taken and freed without conditions", 1_000, interceptor=without(Type.KEY), first=20_000),
+    Mutant("keys taken and freed without conditions", 1_000, interceptor=without(Type.KEY), first=340),
     Mutant(
         "a key freed without its owner's check",
         4_000,
-        lambda: [mock.patch.object(unique_key, "_names", return_value=True)],
+        lambda: [mock.patch.object(unique_key, "_names_one_of", return_value=True)],
     ),
     Mutant("dead letters keep their keys", 100, interceptor=asking_otherwise(_dying_with_their_keys)),
     Mutant(
         "a unique send of unknown outcome is repeated",
         400,
         lambda: [mock.patch.object(unique._Sending, "_has_arrived", return_value=False)],  # noqa: SLF001 - the mistake is made there
-        first=70,
+        first=120,
     ),
     Mutant("occurrences fired without conditions", 400, interceptor=asking_otherwise(_firing_blindly), first=50),
     Mutant("repeatable sends leave no mark", 100, interceptor=_without_puts(Type.REMOVED)),
