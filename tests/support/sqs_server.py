@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 from typing import IO, Any, Self
@@ -80,12 +82,13 @@ def serve() -> None:
     import moto.core.utils  # noqa: PLC0415 - it takes a second, which only this process needs
     from moto.moto_api._internal.models import moto_api_backend  # noqa: PLC0415 - as above
     from moto.server import ThreadedMotoServer  # noqa: PLC0415 - as above
-    from moto.sqs.models import Queue  # noqa: PLC0415 - as above
+    from moto.sqs.models import Queue, SQSBackend  # noqa: PLC0415 - as above
 
     clock = MovedClock()
     moto.core.utils.utcnow = clock.naive_utc
     # Its own loops over a set that other threads change, and then answers a request with 500.
     Queue.pending_message_groups = property(_pending_message_groups)  # type: ignore[method-assign,assignment]  # a property
+    SQSBackend.receive_message = _receiving_one_at_a_time(SQSBackend.receive_message)  # type: ignore[method-assign]
     server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
     server.start()
     _say(server.get_host_and_port()[1])
@@ -101,6 +104,24 @@ def serve() -> None:
 
 def _pending_message_groups(queue: Any) -> set[str]:  # noqa: ANN401 - a queue of moto
     return {message.group_id for message in tuple(queue.pending_messages) if message.group_id is not None}
+
+
+def _receiving_one_at_a_time(receive: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
+    """Receive a message in one thread alone: moto hides it only after other threads may have found it visible too."""
+    from moto.core.utils import unix_time  # noqa: PLC0415 - as above
+
+    lock = threading.Lock()
+
+    def received(backend: Any, queue: str, count: int, wait: int, *others: Any) -> list[Any]:  # noqa: ANN401 - moto's
+        until = unix_time() + wait
+        while True:
+            with lock:
+                found = receive(backend, queue, count, 0, *others)
+            if found or unix_time() >= until:
+                return found
+            backend.get_queue(queue).wait_for_messages(1)
+
+    return received
 
 
 def _say(answer: object) -> None:
