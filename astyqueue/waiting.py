@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
@@ -165,6 +166,51 @@ class Finishing:
         """Raise the cancellation that came meanwhile, if any; it takes precedence over other errors."""
         if self._cancelled is not None:
             raise self._cancelled
+
+
+class BargingLock:
+    """A lock for short sections that many threads enter often. A thread that runs enters before those that wait.
+
+    A `threading.Lock` belongs to the thread that waited longest before that thread can run, as it needs the interpreter
+    lock first. Each thread that comes meanwhile has to wait as well, so that after the first wait every section costs a
+    change of threads (a lock convoy). Here a thread that is woken tries again, and may have to wait once more: the
+    order is not fair. Each thread that leaves wakes one that waits. It is not reentrant.
+    """
+
+    __slots__ = ("_lock", "_waiting")
+
+    def __init__(self) -> None:
+        """Not locked."""
+        self._lock = threading.Lock()
+        self._waiting: deque[threading.Lock] = deque()
+
+    def __enter__(self) -> None:
+        if not self._lock.acquire(blocking=False):
+            self._wait()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+        if self._waiting:
+            with contextlib.suppress(IndexError):  # another thread woke the last one
+                self._waiting.popleft().release()
+
+    def _wait(self) -> None:
+        """Wait until the lock is free, and take it.
+
+        No wake-up is lost: the thread that has the lock when `acquire` fails here looks at `_waiting` after that, and
+        wakes this thread or one before it, which wakes the next one when it leaves.
+        """
+        woken = threading.Lock()
+        woken.acquire()
+        while True:
+            self._waiting.append(woken)
+            if self._lock.acquire(blocking=False):
+                with contextlib.suppress(ValueError):  # it was woken meanwhile
+                    self._waiting.remove(woken)
+                return
+            woken.acquire()
+            if self._lock.acquire(blocking=False):
+                return
 
 
 class Rest(NamedTuple):

@@ -1,10 +1,13 @@
-"""A dispatcher of many queues, of which a few have messages, compared with a dispatcher of one queue."""
+"""A dispatcher of many queues, of which a few have messages, compared with a dispatcher of one queue.
+
+As `astyqueue worker` does, each run has full collections of garbage skip what was made at the start.
+"""
 
 from __future__ import annotations
 
+import gc
 import json
 import sys
-import threading
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from time import process_time
@@ -43,7 +46,7 @@ def main(arguments: list[str]) -> int:
     made = parser("queues", __doc__, ("memory", "sqlite"))
     made.add_argument("--queues", type=whole_number(1), default=1_000, help="served (default: %(default)s)")
     made.add_argument("--busy", type=whole_number(1), default=10, help="with messages (default: %(default)s)")
-    made.add_argument("--messages", type=whole_number(100), default=50_000, help="in all (default: %(default)s)")
+    made.add_argument("--messages", type=whole_number(100), default=200_000, help="in all (default: %(default)s)")
     made.add_argument("--threads", type=whole_number(1), default=8, help="that all share (default: %(default)s)")
     options = made.parse_args(arguments)
     plan = Plan(options.queues, options.busy, options.messages, options.threads)
@@ -87,11 +90,10 @@ def _drained(target: Target, plan: Plan, queues: int, busy: int) -> Drained:
     """Start a dispatcher of empty queues, fill some of them once it is at rest, then let it claim."""
     with target.fresh() as url, connect(url) as connection:
         served = [connection.queue(f"q{number}", **ONE_ROW) for number in range(queues)]
-        tally, lock = Tally(plan.messages, CLOCK), threading.Lock()
+        tally = Tally(plan.messages, CLOCK)
 
         def handle(delivery: Delivery) -> None:
-            with lock:
-                tally.mark(number_of(delivery))
+            tally.mark(number_of(delivery))
 
         builder = Dispatcher.builder().threads(plan.threads)
         for queue in served:
@@ -102,11 +104,14 @@ def _drained(target: Target, plan: Plan, queues: int, busy: int) -> Drained:
             started = _at_rest() - before
             dispatcher.presence.quiet()
             _send(served[:busy], plan.messages)
+            gc.collect()
+            gc.freeze()
             _at_rest()
             began, cpu = CLOCK.monotonic(), process_time()
             dispatcher.presence.resume()
             tally.wait()
             took, used = CLOCK.monotonic() - began, process_time() - cpu
+        gc.unfreeze()
         tally.check()
     return Drained(plan.messages * SECOND / took, used * SECOND / plan.messages, threads, started * 1_000 / queues)
 

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import sys
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from astyqueue.clock import Clock, SystemClock
 from astyqueue.testing import TimeMachine
 from astyqueue.units import SECOND, MonotonicUs
-from astyqueue.waiting import Wakeup
+from astyqueue.waiting import BargingLock, Wakeup
 
 DEADLINE = 10
 
@@ -235,3 +236,55 @@ def test_a_signal_that_no_wait_has_seen_shows_until_one_sees_it(any_clock: Clock
     assert wakeup.signalled
     wakeup.wait(any_clock.monotonic())
     assert not wakeup.signalled
+
+
+@pytest.fixture
+def threads_that_change_often() -> Iterator[None]:
+    """Threads that lose the interpreter lock after a few bytecodes, also inside short sections."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+@pytest.mark.usefixtures("threads_that_change_often")
+def test_one_thread_at_a_time_is_in_a_barging_lock_and_none_is_left_waiting() -> None:
+    lock = BargingLock()
+    inside: list[None] = []
+    most_inside: list[int] = []
+    entered: list[None] = []
+
+    def enter_often() -> None:
+        for _ in range(2_000):
+            with lock:
+                inside.append(None)
+                most_inside.append(len(inside))
+                inside.pop()
+        entered.append(None)
+
+    join(in_threads(8, enter_often))
+
+    assert len(entered) == 8
+    assert len(most_inside) == 8 * 2_000
+    assert set(most_inside) == {1}
+
+
+def test_an_error_in_a_barging_lock_frees_it_for_a_thread_that_waits() -> None:
+    lock, waits, entered = BargingLock(), threading.Event(), threading.Event()
+
+    def enter() -> None:
+        waits.set()
+        with lock:
+            entered.set()
+
+    def fail_inside() -> None:
+        with lock:
+            in_threads(1, enter)
+            assert waits.wait(DEADLINE)
+            assert not entered.is_set()
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail_inside()
+
+    assert entered.wait(DEADLINE)

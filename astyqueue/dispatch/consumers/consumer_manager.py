@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import Generic, TypeVar
 
@@ -17,6 +16,7 @@ from astyqueue.dispatch.consumers.assignment import Assignment
 from astyqueue.dispatch.consumers.consumer_lists import NOTIFIED, REMOVED, Browsers, Consumer, Counters, Members
 from astyqueue.dispatch.consumers.ready_buffer import REJECTIONS, Ready
 from astyqueue.units import NEVER
+from astyqueue.waiting import BargingLock
 
 T = TypeVar("T")
 Calls = list[Callable[[], None]]
@@ -26,7 +26,7 @@ class _Guarded(Generic[T]):
     """An assignment and its lock. What is to be called for a change is collected, and called without the lock."""
 
     def __init__(self, assignment: Assignment[T], on_expired: Callable[[list[Ready[T]]], None] | None) -> None:
-        self.lock = threading.Lock()
+        self.lock = BargingLock()
         self._assignment = assignment
         self._buffer = assignment.buffer
         self._on_expired = on_expired
@@ -275,6 +275,8 @@ class ConsumerManager(Generic[T]):
 
     def ended(self, consumer: Consumer[T]) -> None:
         """A message that this consumer held has ended: if `running` is limited, another one may begin."""
+        if self._limit.most is None:
+            return
         with self._guarded.changing():
             if self._limit.end(consumer):
                 self._assignment.wake(self._buffer.lanes)

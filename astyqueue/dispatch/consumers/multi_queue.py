@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import heapq
 import itertools
-import threading
 from collections.abc import Callable
 from typing import Final, Generic, NamedTuple, TypeVar
 
@@ -17,6 +16,7 @@ from astyqueue.dispatch.consumers.consumer_lists import NOT_INTERESTED, Consumer
 from astyqueue.dispatch.consumers.consumer_manager import ConsumerManager
 from astyqueue.dispatch.consumers.credit import Credit
 from astyqueue.dispatch.consumers.ready_buffer import ALL, Ready, Selector
+from astyqueue.waiting import BargingLock
 
 T = TypeVar("T")
 #: The stride of a queue of weight 1: a multiple of small weights, so that theirs are exact.
@@ -64,7 +64,7 @@ class MultiQueueConsumer(Generic[T]):
         """
         self.credit = credit
         self._wake = wake
-        self._lock = threading.Lock()
+        self._lock = BargingLock()
         self._numbers = itertools.count()
         self._shares: dict[ConsumerManager[T], QueueShare[T]] = {}
         self._ready: list[QueueShare[T]] = []
@@ -116,13 +116,36 @@ class MultiQueueConsumer(Generic[T]):
         After None, `wake` is called when a queue has something.
         """
         last = self._last
-        if last is not None and not self._ready:  # no other queue has anything, and it stays busy
-            ready = last.manager.pull_quickly(last.consumer)
-            if ready is not None:
-                self._position = last.position
-                last.position += last.stride
-                return Pulled(last.manager, last.consumer, ready)
-        return self._pull_in_turn(last)
+        if last is None:
+            return self._pull_in_turn(None)
+        pulled = self._pull_next_quickly(last) if self._ready else self._pull_quickly(last)
+        return pulled or self._pull_in_turn(last)
+
+    def _pull_quickly(self, share: QueueShare[T]) -> Pulled[T] | None:
+        """A message of this queue in the usual case; None in others. The consumer stays busy: no queue has to know."""
+        ready = share.manager.pull_quickly(share.consumer)
+        if ready is None:
+            return None
+        self._position = share.position
+        share.position += share.stride
+        return Pulled(share.manager, share.consumer, ready)
+
+    def _pull_next_quickly(self, last: QueueShare[T]) -> Pulled[T] | None:
+        """As `_pull_quickly`, of the queue whose turn it is: several have something. A message of `last` has ended."""
+        with self._lock:
+            self._list(last)
+            share = heapq.heappop(self._ready)
+            share.listed = False
+            self._expecting.discard(share)  # before the pull, as in `_next`
+        pulled = self._pull_quickly(share) if share.manager in self._shares else None
+        if pulled is None:
+            with self._lock:
+                self._list(share)
+            return None
+        self._last = share
+        if share is not last:
+            last.manager.ended(last.consumer)
+        return pulled
 
     def _pull_in_turn(self, last: QueueShare[T] | None) -> Pulled[T] | None:
         """Pull from one queue after the other; a message of `last` has ended."""

@@ -14,6 +14,7 @@ from typing import Final
 
 from astyqueue.dispatch.delivery_limits import AdaptivePrefetch
 from astyqueue.dispatch.slots.ready_deliveries import ReadyDeliveries
+from astyqueue.waiting import BargingLock
 
 #: The distance between two claims of a queue of weight 1: a multiple of small weights, so that theirs are exact.
 _STRIDE: Final = 720_720
@@ -29,7 +30,7 @@ class FreeSlots:
 
     def __init__(self) -> None:
         """All slots are busy."""
-        self._lock = threading.Lock()
+        self._lock = BargingLock()
         self._free = 0
         self._promised = 0
         self._position = 0

@@ -18,6 +18,7 @@ from astyqueue.errors import ThreadsDied
 from astyqueue.queue.delivery.delivery import Delivery
 from astyqueue.text import reason_of
 from astyqueue.units import SECOND, MonotonicUs
+from astyqueue.waiting import BargingLock
 
 #: If more slots than this die within this time, the dispatcher stops: the process must be restarted.
 _DEATHS: Final = 10
@@ -89,7 +90,7 @@ class SlotPool:
         self.free = free
         self._clock = clock
         self._selector = selector
-        self._lock = threading.Lock()
+        self._lock = BargingLock()
         self._queues: dict[ConsumerManager[Delivery], ServedQueue] = {}
         self._slots: list[_Slot] = []
         #: For each queue that leaves, the slots that may have a message of it.
