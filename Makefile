@@ -12,9 +12,10 @@ SPARK_READY := $(if $(wildcard $(READY)),$(READY),build/venv/ready-spark-$(NAMED
 
 # Tests of one file run in one process, so that nodes of a file are started once; all tests on Spark count as one file.
 BY_FILE := -q --dist loadfile --no-loadscope-reorder
-EMBEDDED := $(BY_FILE) -n auto --ignore=tests/cassandra --ignore=tests/ring --ignore=tests/triggers
-# All processes use one node, which two of them keep busy.
-ON_CASSANDRA := $(BY_FILE) -n 2 --store cassandra
+# Tests wait for other processes half of their time, so more of them than processors run at a time.
+EMBEDDED := $(BY_FILE) -n 4 --ignore=tests/cassandra --ignore=tests/ring --ignore=tests/triggers
+# All processes use one node.
+ON_CASSANDRA := $(BY_FILE) -n 3 --store cassandra
 # The file of a step is where it is kept how long its tests took.
 ALL = -m "" --all-stores --durations-to tests/durations/$(1).txt
 CHOSEN = --durations=20
@@ -47,7 +48,7 @@ test: $(READY)  ## run the tests of a change, in 12 minutes: in memory, on SQLit
 	@echo "test: in memory, on SQLite and with Spark"
 	@$(PY) -m pytest $(EMBEDDED) $(call $(TESTS),embedded)
 	@echo "test: conformance and the journal under python -O"
-	@$(PY) -O -m pytest -q tests/stores/conformance tests/queue_service tests/unit/journal
+	@$(PY) -O -m pytest $(BY_FILE) -n 2 tests/stores/conformance tests/queue_service tests/unit/journal
 	@echo "test: on Cassandra"
 	@$(PY) -m pytest $(ON_CASSANDRA) $(call $(TESTS),cassandra)
 
