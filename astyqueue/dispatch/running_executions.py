@@ -6,7 +6,6 @@ supervisor when it gives up waiting. So each has exactly one outcome, and a late
 
 from __future__ import annotations
 
-import threading
 from typing import Final
 
 from astyqueue.clock import Clock
@@ -14,6 +13,7 @@ from astyqueue.dispatch.handlers import Handler
 from astyqueue.ids import Id
 from astyqueue.queue.delivery.delivery import Delivery
 from astyqueue.units import BEGINNING, SECOND, MonotonicUs
+from astyqueue.waiting import BargingLock
 
 #: A coroutine that was cancelled, or a process that was killed, counts as stuck if it has not ended after this long.
 _ENDS_WITHIN: Final = 5 * SECOND
@@ -74,7 +74,7 @@ class ExecutionsUnderWay:
     def __init__(self, clock: Clock) -> None:
         """None is under way."""
         self._clock = clock
-        self._lock = threading.Lock()
+        self._lock = BargingLock()
         self._running: dict[tuple[str, Id], Execution] = {}
         self._given_up: set[Execution] = set()
         self._concluding: set[Execution] = set()

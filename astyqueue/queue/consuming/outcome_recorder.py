@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -20,7 +19,7 @@ from astyqueue.queue.delivery.base_delivery import BaseDelivery, settled_already
 from astyqueue.queue.history_writer import HistoryWriter
 from astyqueue.queue.hooks import HookNotifier
 from astyqueue.queue.metrics import QueueStats
-from astyqueue.waiting import Wakeup
+from astyqueue.waiting import BargingLock, Wakeup
 
 #: Outcomes of deliveries, added together.
 Wanted = Sequence[tuple[BaseDelivery, Outcome]]
@@ -80,7 +79,7 @@ class OutcomeRecorder:
 
     def __init__(self, stats: QueueStats, notifier: HookNotifier, history: HistoryWriter, observers: Observers) -> None:
         """`notifier` calls the hooks."""
-        self.deciding = threading.Lock()
+        self.deciding = BargingLock()
         self.observers = observers
         self.stats = stats
         self.notifier = notifier

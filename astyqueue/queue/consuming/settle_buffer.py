@@ -63,7 +63,7 @@ class SettleBuffer:
             self._hand_in_ack(delivery)
         else:
             self._ask_and_hand_in([(delivery, outcome)])
-        if self._called:  # woken before, and has not read the new outcomes yet
+        if self._called:  # woken before, or about to wake for outcomes that wait
             return False
         self._called = True
         return True
@@ -153,7 +153,9 @@ class SettleBuffer:
             self._sort_in()
             waiting = {lease: pending for lease, pending in self._pending.items() if pending or lease in self._renewals}
             self._pending = waiting
-            self.hurried &= any(waiting.values())
+            waits = any(waiting.values())
+            self.hurried &= waits
+            self._called = waits  # the leader looks again when the first of them has waited long enough
         if not waiting:
             self._flush_at = NEVER
             return None

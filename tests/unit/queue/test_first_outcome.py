@@ -11,7 +11,7 @@ import pytest
 
 from astyqueue import MessageQueue
 from astyqueue.errors import AlreadySettled, Vetoed
-from astyqueue.protocol.settling.outcomes import Extend
+from astyqueue.protocol.settling.outcomes import ACK, Extend
 from astyqueue.queue.builder import QueueBuilder
 from astyqueue.queue.consuming.settle_buffer import SettleBuffer
 from astyqueue.queue.delivery.base_delivery import BaseDelivery
@@ -145,6 +145,23 @@ def test_a_renewal_makes_a_shorter_extension_that_a_user_asked_for_longer(
     queue.run(queue.core.claimer.flush())
     assert ticket.left == 0
     assert one.lease_until == two.lease_until == clock.instant + timedelta(seconds=30)
+
+
+def test_only_the_first_of_the_acks_that_wait_for_a_common_commit_wakes_the_leader(
+    queue: MessageQueue, clock: TimeMachine
+) -> None:
+    queue.send_many(["one", "two", "three", "four"])
+    first, second, third, fourth = queue.receive(4)
+    outcomes = queue.core.claimer._outcomes  # noqa: SLF001 - wake-ups cost, and change nothing else
+    assert outcomes.add(first, ACK)
+    assert not outcomes.add(second, ACK)
+    assert outcomes.urgent(clock.now()) is None  # the leader has seen both, and rests until their time is over
+    assert not outcomes.add(third, ACK)
+    clock.advance("5ms")
+    assert outcomes.urgent(clock.now()) is first.lease
+    queue.run(queue.core.claimer.flush())
+    assert outcomes.urgent(clock.now()) is None
+    assert outcomes.add(fourth, ACK)
 
 
 def test_keeping_leases_again_and_again_leaves_no_thread_behind() -> None:

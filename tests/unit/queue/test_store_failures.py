@@ -185,11 +185,3 @@ def test_of_outcomes_that_are_handed_in_at_once_one_calls_the_leader_and_the_oth
     assert not outcomes.settled_all
     queue.run(queue.core.claimer.flush())
     assert queue.counts().total == 0
-
-
-def test_what_is_handed_in_after_the_leader_scanned_calls_it_again(queue: MessageQueue, clock: TimeMachine) -> None:
-    queue.send_many(range(3))
-    outcomes, held = queue.core.claimer._outcomes, queue.receive(3)  # noqa: SLF001 - the moment is the point
-    assert [outcomes.add(held[0], ACK), outcomes.add(held[1], ACK)] == [True, False]
-    assert outcomes.urgent(clock.now()) is None
-    assert outcomes.add(held[2], ACK)
