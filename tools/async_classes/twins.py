@@ -216,23 +216,20 @@ TWINS: Final = (
         differences={
             "An app: tasks, the queues": "An app for tasks of an event loop: tasks, the queues",
             "from many threads.": "from many tasks.",
-            "        self.core = AppRuntime(AppOptions(url, name, release, clock, tuple(observers), spool))": (
+            "options = AppOptions(": "blocking = Blocking(",
+            "        self.core = AppRuntime(options)": (
                 "        self.core = blocking.core\n"
                 "        #: The same app for threads: the same tasks, queues and store.\n"
                 "        self.blocking = blocking\n"
                 "        self._queues = AwaitedQueues(self.core)"
             ),
-            "        #: What the app is": (
-                "        blocking = Blocking(\n"
-                "            url, name=name, release=release, clock=clock, observers=observers, spool=spool\n"
-                "        )\n"
-                "        #: What the app is"
-            ),
             "Tasks and their queues in one store": "Tasks whose sends are awaited, and their queues in one store",
             "`run()` it, or `start()` and later `drain()` it.": "`async with await app.worker():`, for example.\n\n"
             "        Its `async def` tasks run in this event loop, all others as in a worker.",
             "self.core.open(name)": "await self._queues.open(name)",
-            "self.core.serve(": "await asyncio.to_thread(self.core.serve, ",
+            "serve(self.core, Dispatcher.builder(), queues, **options)": (
+                "await asyncio.to_thread(lambda: serve(self.core, Dispatcher.builder(), queues, **options))"
+            ),
             "self.core.schedules.reconcile(queue,": (
                 "await asyncio.to_thread(self.core.schedules.reconcile, queue.blocking,"
             ),

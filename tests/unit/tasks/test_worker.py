@@ -15,7 +15,6 @@ import pytest
 from astyqueue import aio
 from astyqueue.errors import BadInput, BadSetting, NotFound, Reject, Retry
 from astyqueue.model.views import DeadLetter
-from astyqueue.queue.delivery.delivery import Delivery
 from astyqueue.tasks import App, current_delivery
 from tests.support.places import Place
 from tests.unit.tasks import child_tasks
@@ -375,22 +374,6 @@ def test_a_worker_says_what_it_serves_with_how_many_threads(
     assert ready["tasks"].endswith(",mail.19,and 3 more")
     if place.kind == "sqlite":
         assert ready["store"].endswith("/work.db")
-
-
-def test_middleware_is_wrapped_around_every_task(app: App, seen: Seen) -> None:
-    def around(delivery: Delivery, call_next: Callable[[Delivery], object]) -> object:
-        seen.note("before")
-        call_next(delivery)
-        seen.note("after")
-        return None
-
-    @app.task
-    def welcome() -> None:
-        seen.note("welcome")
-
-    welcome.send()
-    with app.worker(middleware=[around]):
-        assert seen.first(3) == ["before", "welcome", "after"]
 
 
 def test_a_queue_that_the_app_does_not_have_is_refused(app: App) -> None:
