@@ -11,6 +11,7 @@ from astyqueue.dispatch.dispatcher import Dispatcher
 from astyqueue.dispatch.handlers import AsyncMiddleware, Middleware
 from astyqueue.durations import Duration
 from astyqueue.observe import Observer
+from astyqueue.queue.hooks import Hook
 from astyqueue.queue.queue import MessageQueue
 from astyqueue.schedules.reconcile import Instructions, Reconciled
 from astyqueue.spool import GivenSpool, SpoolOptions
@@ -44,16 +45,18 @@ class App:
         release: int | str | None = None,
         clock: Clock | None = None,
         observers: Iterable[Observer] = (),
+        hooks: Iterable[Hook] = (),
         middleware: Iterable[Middleware | AsyncMiddleware] = (),
         spool: GivenSpool | None = None,
     ) -> None:
         """Nothing is opened here; tests pass a `TimeMachine` as the clock. `observers` get the events of its queues.
 
+        `hooks` are called at the sends and settles of its queues, and may refuse either; `middleware` wraps the tasks
+        of each of its workers, as said at `WorkerOptions`. Both also in `astyqueue worker`.
+
         Give the app a name if several programs declare schedules for the same queues: each manages its own. `release`
         (Default: ASTYQUEUE_RELEASE) is a number that rises with each deploy, such as 42 or "1.10.0": the schedules of
         the highest release apply, and it removes those that it no longer declares.
-
-        `middleware` wraps the tasks of each worker of this app, also of `astyqueue worker`; see `worker`.
 
         `spool` (Default: ASTYQUEUE_SPOOL, if set) is a folder of the local disk, or `SpoolOptions.of(folder, ...)`: no
         send waits for the store, and `unique=` raises BadInput.
@@ -64,6 +67,7 @@ class App:
             release=release,
             clock=clock,
             observers=tuple(observers),
+            hooks=tuple(hooks),
             middleware=tuple(middleware),
             spool=spool,
         )

@@ -17,6 +17,7 @@ from astyqueue.model.message import Message, MessageEncoder
 from astyqueue.model.settings import Settings, check_queue_name
 from astyqueue.observe import Observer
 from astyqueue.queue.connection import Connection, connect
+from astyqueue.queue.hooks import Hook
 from astyqueue.queue.options import check_names
 from astyqueue.queue.queue import MessageQueue
 from astyqueue.schedules.reconcile import Instructions, Reconciled
@@ -41,6 +42,7 @@ class AppOptions:
     release: int | str | None
     clock: Clock | None
     observers: tuple[Observer, ...]
+    hooks: tuple[Hook, ...]
     middleware: tuple[Middleware | AsyncMiddleware, ...]
     spool: GivenSpool | None
 
@@ -180,6 +182,7 @@ class AppRuntime:
                 clock=self._options.clock,
                 triggers=self.triggers,
                 observers=self._options.observers,
+                hooks=self._options.hooks,
                 create=create,
                 spool=self.spool,
             )

@@ -175,11 +175,11 @@ TWINS: Final = (
                 "    @property\n    def blocking(self) -> Blocking:\n"
                 '        """The same connection for threads: its calls block."""\n'
                 "        given = self._blocking, self.clock, self.triggers, self._observers\n"
-                "        return Blocking(*given, spools=self._spools)\n\n"
+                "        return Blocking(*given, hooks=self._hooks, spools=self._spools)\n\n"
                 "    def queue(self, name: str,"
             ),
         },
-        awaited=("self.store.close", "builder.name(name).observer(*self._observers).options(**settings).build"),
+        awaited=("self.store.close", "builder.name(name).options(**settings).build"),
         imports=(
             "import asyncio",
             "from astyqueue.queue.connection import Connection as Blocking",

@@ -13,7 +13,12 @@ from tests.unit.cli.conftest import run
 pytestmark = pytest.mark.stores("sqlite", "cassandra")
 
 JOBS = """
-from astyqueue.tasks.app import App
+from astyqueue import App, Hook
+
+
+class Tell(Hook):
+    def after_settle(self, delivery, outcome):
+        print("hook", outcome)
 
 
 def trace(delivery, call_next):
@@ -21,7 +26,7 @@ def trace(delivery, call_next):
     return call_next(delivery)
 
 
-app = App(middleware=[trace])
+app = App(middleware=[trace], hooks=[Tell()])
 
 
 @app.task(queue="emails")
@@ -30,8 +35,10 @@ def note(text: str) -> None:
 """
 
 
-def test_the_middleware_of_the_app_is_around_its_tasks(connection: Connection, folder: Path) -> None:
+def test_the_middleware_of_the_app_is_around_its_tasks_and_its_hooks_hear_of_their_ends(
+    connection: Connection, folder: Path
+) -> None:
     (folder / "jobs.py").write_text(JOBS)
     connection.queue("emails").send({"args": ["hello"], "kwargs": {}}, headers={"task": "jobs.note"})
     code, printed, _ = run("worker", "jobs:app", "--max-messages", "1")
-    assert (code, printed.splitlines()) == (0, ["trace 1", "note hello"])
+    assert (code, printed.splitlines()) == (0, ["trace 1", "note hello", "hook acked"])
