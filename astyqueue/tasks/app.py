@@ -8,7 +8,7 @@ from typing import ParamSpec, Self, TypeVar, Unpack, overload
 
 from astyqueue.clock import Clock
 from astyqueue.dispatch.dispatcher import Dispatcher
-from astyqueue.dispatch.handlers import AsyncMiddleware, Middleware
+from astyqueue.dispatch.handlers import AnyMiddleware
 from astyqueue.durations import Duration
 from astyqueue.observe import Observer
 from astyqueue.queue.hooks import Hook
@@ -46,7 +46,7 @@ class App:
         clock: Clock | None = None,
         observers: Iterable[Observer] = (),
         hooks: Iterable[Hook] = (),
-        middleware: Iterable[Middleware | AsyncMiddleware] = (),
+        middleware: Iterable[AnyMiddleware] = (),
         spool: GivenSpool | None = None,
     ) -> None:
         """Nothing is opened here; tests pass a `TimeMachine` as the clock. `observers` get the events of its queues.

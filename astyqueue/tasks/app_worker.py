@@ -7,7 +7,7 @@ from typing import TypedDict, TypeVar
 
 from astyqueue.clock import Clock
 from astyqueue.dispatch.builder import THREADS, DispatcherBuilder
-from astyqueue.dispatch.handlers import AsyncMiddleware, Middleware
+from astyqueue.dispatch.handlers import AnyMiddleware
 from astyqueue.dispatch.pools import IN_FLIGHT
 from astyqueue.dispatch.queue_patterns import QueueLimits, is_pattern
 from astyqueue.queue.queue import MessageQueue
@@ -25,15 +25,16 @@ class WorkerOptions(TypedDict, total=False):
     whatever the kinds of their tasks, by name or pattern: `{"mail": 5, "sms.*": 2}`.
 
     `middleware` wraps every task as `fn(delivery, call_next)`, the first outermost and around all of it that of the
-    app; for `async def` tasks it is `async def` too. With `schedules=False` the worker neither stores nor fires
-    schedules. It ends after `max_messages`, and with HandlersStuck when `max_stalled` handlers are past their timeout.
+    app; for `async def` tasks it is `async def` too, and for tasks with `batch` it is a `BatchMiddleware`. With
+    `schedules=False` the worker neither stores nor fires schedules. It ends after `max_messages`, and with
+    HandlersStuck when `max_stalled` handlers are past their timeout.
     """
 
     limits: Mapping[str, int] | None
     concurrency: int
     coroutines: int
     processes: int | None
-    middleware: Iterable[Middleware | AsyncMiddleware]
+    middleware: Iterable[AnyMiddleware]
     schedules: bool
     max_messages: int | None
     max_stalled: int | None
@@ -48,7 +49,7 @@ def serve(
     concurrency: int = THREADS,
     coroutines: int = IN_FLIGHT,
     processes: int | None = None,
-    middleware: Iterable[Middleware | AsyncMiddleware] = (),
+    middleware: Iterable[AnyMiddleware] = (),
     schedules: bool = True,
     max_messages: int | None = None,
     max_stalled: int | None = None,

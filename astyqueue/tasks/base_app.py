@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from astyqueue.clock import Clock
-from astyqueue.dispatch.handlers import AsyncMiddleware, Handler, Kind, Middleware, kind_of
+from astyqueue.dispatch.handlers import AnyMiddleware, Handler, Kind, check_middleware
 from astyqueue.dispatch.queue_patterns import is_pattern
 from astyqueue.durations import as_microseconds
 from astyqueue.errors import BadInput, BadSetting, Closed
@@ -43,7 +43,7 @@ class AppOptions:
     clock: Clock | None
     observers: tuple[Observer, ...]
     hooks: tuple[Hook, ...]
-    middleware: tuple[Middleware | AsyncMiddleware, ...]
+    middleware: tuple[AnyMiddleware, ...]
     spool: GivenSpool | None
 
 
@@ -52,8 +52,7 @@ class AppRuntime:
 
     def __init__(self, options: AppOptions) -> None:
         """Nothing is opened yet. BadSetting for middleware that cannot be called."""
-        for one in options.middleware:
-            kind_of(one)
+        check_middleware(options.middleware)
         release = options.release
         release = os.environ.get(RELEASE_VARIABLE) or None if release is None else release
         self.schedules = DeclaredSchedules(options.name, release)
@@ -69,7 +68,7 @@ class AppRuntime:
         self._closed = False
 
     @property
-    def middleware(self) -> tuple[Middleware | AsyncMiddleware, ...]:
+    def middleware(self) -> tuple[AnyMiddleware, ...]:
         """What wraps the tasks of each of its workers, the outermost first."""
         return self._options.middleware
 
