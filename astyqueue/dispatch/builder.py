@@ -36,6 +36,8 @@ from astyqueue.queue.queue import MessageQueue
 D = TypeVar("D")
 #: The default number of handler threads, and the greatest.
 THREADS: Final = 8
+#: A coroutine that keeps the event loop for longer than this is logged, unless another time is given.
+BLOCKED_AFTER: Final = "1s"
 _THREADS_AT_MOST: Final = 1_024
 _THREADS: Final = range(1, _THREADS_AT_MOST + 1)
 _COROUTINES_AT_MOST: Final = 1_000_000
@@ -173,7 +175,7 @@ class DispatcherBuilder(Generic[D]):
         self._wanted.append(_Wanted(pattern=pattern, directory=directory, weight=weight, limit=found))
         return self._sized(threads, backlog)
 
-    def coroutines(self, in_flight: int, *, blocked_after: Duration = "1s") -> Self:
+    def coroutines(self, in_flight: int, *, blocked_after: Duration = BLOCKED_AFTER) -> Self:
         """Have at most `in_flight` `async def` handlers in flight (Default: 1000), on one event loop of this process.
 
         A handler that keeps the loop for longer than `blocked_after` is named in the log, with the stack.

@@ -6,10 +6,11 @@ from collections.abc import Iterable, Mapping
 from typing import TypedDict, TypeVar
 
 from astyqueue.clock import Clock
-from astyqueue.dispatch.builder import THREADS, DispatcherBuilder
+from astyqueue.dispatch.builder import BLOCKED_AFTER, THREADS, DispatcherBuilder
 from astyqueue.dispatch.handlers import AnyMiddleware
 from astyqueue.dispatch.pools import IN_FLIGHT
 from astyqueue.dispatch.queue_patterns import QueueLimits, is_pattern
+from astyqueue.durations import Duration
 from astyqueue.queue.queue import MessageQueue
 from astyqueue.tasks.base_app import AppRuntime
 
@@ -19,10 +20,12 @@ D = TypeVar("D")
 class WorkerOptions(TypedDict, total=False):
     """The options of `app.worker`; with None an option has its default.
 
-    At most `concurrency` plain tasks run at a time, in threads that all queues share (Default: 8), at most `coroutines`
-    `async def` tasks are in flight (Default: 1000), and `processes` child processes run the tasks of that kind
-    (Default: one for each processor). `limits` are how many messages of a queue this worker has at the same time,
-    whatever the kinds of their tasks, by name or pattern: `{"mail": 5, "sms.*": 2}`.
+    At most `concurrency` plain tasks run at a time, in threads that all queues share (Default: 8). At most `coroutines`
+    `async def` tasks are in flight (Default: 1000); one that keeps the event loop for longer than `blocked_after`
+    (Default: 1 s) is named in the log. `processes` child processes run the tasks of that kind (Default: one for each
+    processor). Each is replaced after `max_messages_per_child`, and when it has more than `max_child_rss` bytes in
+    memory after a message (Default: neither). `limits` are how many messages of a queue this worker has at the same
+    time, whatever the kinds of their tasks, by name or pattern: `{"mail": 5, "sms.*": 2}`.
 
     `middleware` wraps every task as `fn(delivery, call_next)`, the first outermost and around all of it that of the
     app; for `async def` tasks it is `async def` too, and for tasks with `batch` it is a `BatchMiddleware`. With
@@ -33,7 +36,10 @@ class WorkerOptions(TypedDict, total=False):
     limits: Mapping[str, int] | None
     concurrency: int
     coroutines: int
+    blocked_after: Duration
     processes: int | None
+    max_messages_per_child: int | None
+    max_child_rss: int | None
     middleware: Iterable[AnyMiddleware]
     schedules: bool
     max_messages: int | None
@@ -48,7 +54,10 @@ def serve(
     limits: Mapping[str, int] | None = None,
     concurrency: int = THREADS,
     coroutines: int = IN_FLIGHT,
+    blocked_after: Duration = BLOCKED_AFTER,
     processes: int | None = None,
+    max_messages_per_child: int | None = None,
+    max_child_rss: int | None = None,
     middleware: Iterable[AnyMiddleware] = (),
     schedules: bool = True,
     max_messages: int | None = None,
@@ -66,9 +75,15 @@ def serve(
         else:
             builder.queue(directory.queue(name), weight=weight, limit=limited.of(name))
             builder.handlers(app.handler_of, tasks=app.tasks_of(name))
-    builder.threads(concurrency).coroutines(coroutines).middleware(*app.middleware, *middleware)
+    builder.threads(concurrency).coroutines(coroutines, blocked_after=blocked_after)
+    builder.middleware(*app.middleware, *middleware)
     if app.has_tasks_for_processes:
-        builder.processes(processes, environment=app.environment)
+        builder.processes(
+            processes,
+            max_tasks_per_child=max_messages_per_child,
+            max_rss=max_child_rss,
+            environment=app.environment,
+        )
     if max_messages is not None:
         builder.max_messages(max_messages)
     if max_stalled is not None:

@@ -359,7 +359,7 @@ def test_a_worker_sends_into_a_spool_and_forwards_what_is_in_it_at_its_end(
         (["jobs:app", "-Q", "emials"], 2, "Error: this app has no queue 'emials', it has emails, default"),
         (["jobs:app", "-Q", "emails:x"], 2, "emails:3,default"),
         (["jobs:app", "-Q", "emails:0"], 2, "Error: weight is 0: give a whole number from 1 to 1000"),
-        (["jobs:app", "--drain-timeout", "soon"], 2, "Error: 'soon' is not a duration"),
+        (["jobs:app", "--drain-timeout", "soon"], 2, "for '--drain-timeout': 'soon' is not a duration"),
         (["jobs:app", "--url", "amqp://"], 2, "Error: unknown kind of store 'amqp'"),
         (["jobs:app", "--url", "sqlite:////no/such/place/work.db"], 3, "create it"),
     ],
