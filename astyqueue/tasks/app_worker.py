@@ -25,7 +25,9 @@ class WorkerOptions(TypedDict, total=False):
     (Default: 1 s) is named in the log. `processes` child processes run the tasks of that kind (Default: one for each
     processor). Each is replaced after `max_messages_per_child`, and when it has more than `max_child_rss` bytes in
     memory after a message (Default: neither). `limits` are how many messages of a queue this worker has at the same
-    time, whatever the kinds of their tasks, by name or pattern: `{"mail": 5, "sms.*": 2}`.
+    time, whatever the kinds of their tasks, by name or pattern: `{"mail": 5, "sms.*": 2}`. `prefetch` is how many
+    messages of each queue it claims ahead, before a thread is free for them (Default: as many as quick tasks need, and
+    none beside slow ones).
 
     `middleware` wraps every task as `fn(delivery, call_next)`, the first outermost and around all of it that of the
     app; for `async def` tasks it is `async def` too, and for tasks with `batch` it is a `BatchMiddleware`. With
@@ -34,6 +36,7 @@ class WorkerOptions(TypedDict, total=False):
     """
 
     limits: Mapping[str, int] | None
+    prefetch: int | None
     concurrency: int
     coroutines: int
     blocked_after: Duration
@@ -52,6 +55,7 @@ def serve(
     queues: Mapping[str, int] | Iterable[str] | None,
     *,
     limits: Mapping[str, int] | None = None,
+    prefetch: int | None = None,
     concurrency: int = THREADS,
     coroutines: int = IN_FLIGHT,
     blocked_after: Duration = BLOCKED_AFTER,
@@ -70,10 +74,10 @@ def serve(
     directory = _Directory(app, fires=schedules)
     for name, weight in weights.items():
         if is_pattern(name):
-            builder.queues(name, directory, weight=weight, limit=limited.of)
+            builder.queues(name, directory, weight=weight, backlog=prefetch, limit=limited.of)
             builder.handlers(app.handler_of, tasks=app.tasks)
         else:
-            builder.queue(directory.queue(name), weight=weight, limit=limited.of(name))
+            builder.queue(directory.queue(name), weight=weight, backlog=prefetch, limit=limited.of(name))
             builder.handlers(app.handler_of, tasks=app.tasks_of(name))
     builder.threads(concurrency).coroutines(coroutines, blocked_after=blocked_after)
     builder.middleware(*app.middleware, *middleware)

@@ -84,6 +84,13 @@ def _duration_option(name: str, default: str, text: str, *, least: str = "") -> 
     "be a quoted pattern. With -p, in each process. [default: no limit]",
 )
 @click.option(
+    "--prefetch",
+    type=click.IntRange(0, 100_000),
+    metavar="N",
+    help="Claim up to N messages of each queue ahead, before a thread is free for them. [default: as many as quick "
+    "tasks need, and none beside slow ones]",
+)
+@click.option(
     "-c",
     "--concurrency",
     type=click.IntRange(1, 1024),
@@ -292,6 +299,7 @@ def _serve(
     *,
     queues: dict[str, int] | None,
     limit: dict[str, int] | None,
+    prefetch: int | None,
     concurrency: int,
     coroutines: int,
     child_processes: int | None,
@@ -312,6 +320,7 @@ def _serve(
     dispatcher = app.worker(
         queues,
         limits=limit,
+        prefetch=prefetch,
         concurrency=concurrency,
         coroutines=coroutines,
         blocked_after=blocked_after,

@@ -16,6 +16,7 @@ from tests.unit.cli.reference import flag, key, variables
 VALUES: Final = {
     "--queues": "emails:3,default",
     "--limit": "emails=2,sms.*=5",
+    "--prefetch": "20",
     "--concurrency": "3",
     "--coroutines": "50",
     "--child-processes": "3",
