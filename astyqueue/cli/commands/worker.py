@@ -44,11 +44,12 @@ def _duration_option(name: str, default: str, text: str, *, least: str = "") -> 
 
 @click.command(
     short_help="Run the tasks of an app.",
-    help="""Run the tasks of APP, given as module:name, such as shop.tasks:app. [default: ASTYQUEUE_APP]
+    help="""Run the tasks of APP, given as module:name, such as shop.tasks:app. [default: the variable
+    ASTYQUEUE_APP, or app under [worker] in ./astyqueue.toml]
 
-    The module is searched for in the current directory first. TERM or INT (Ctrl-C) drains the worker: it claims no more
-    messages, running tasks can finish within --drain-timeout, and unstarted messages are released to other workers at
-    once. A second signal releases all messages and exits at once. Neither costs a message an attempt. USR1 logs the
+    The module is searched for in the current directory first. TERM, INT (Ctrl-C) or HUP drains the worker: it claims no
+    more messages, running tasks can finish within --drain-timeout, and unstarted messages are released to other workers
+    at once. A second signal releases all messages and exits at once. Neither costs a message an attempt. USR1 logs the
     stacks of all threads; USR2 makes it quiet: it claims no more, and runs on. `astyqueue workers` does so by name.
 
     With -p, a supervisor starts N processes, and starts those again that die, after a pause that doubles from 1s to
@@ -60,7 +61,7 @@ def _duration_option(name: str, default: str, text: str, *, least: str = "") -> 
       1  any other error                           6  stalled, with --on-stall=exit
       2  invalid option, or no such app            7  with -p: a process died at once five times in a row
       3  the store cannot be reached               75  under -p: ended to be started again
-      4  --max-stalled tasks are past their        130, 143  exited at a second INT or TERM
+      4  --max-stalled tasks are past their        129, 130, 143  exited at a second HUP, INT or TERM
          timeout                                   128 + n  with -p: signal n killed a process
     """,
     epilog="""\b
@@ -135,7 +136,9 @@ def _duration_option(name: str, default: str, text: str, *, least: str = "") -> 
     help="Run N workers as processes, each with all these options, under a supervisor. "
     "[default: one, without a supervisor]",
 )
-@_duration_option("--drain-timeout", "30s", "How long running tasks can take to finish after the first TERM or INT.")
+@_duration_option(
+    "--drain-timeout", "30s", "How long running tasks can take to finish after the first TERM, INT or HUP."
+)
 @click.option(
     "--burst",
     is_flag=True,
