@@ -1,4 +1,4 @@
-"""The types of options: durations, moments, sizes, addresses, and queues with weights or limits.
+"""The types of options: durations, moments, sizes, addresses, queues with weights or limits, settings of a queue.
 
 Each turns text from the command line, a variable or a file into what commands work with. What is wrong is an error of
 usage, which names the option.
@@ -18,6 +18,16 @@ T = TypeVar("T")
 _MICROSECOND: Final = timedelta(microseconds=1)
 _PORTS: Final = range(65_536)
 _LOOPBACK: Final = "127.0.0.1"
+_YES_OR_NO: Final = {
+    "yes": True,
+    "true": True,
+    "on": True,
+    "1": True,
+    "no": False,
+    "false": False,
+    "off": False,
+    "0": False,
+}
 
 
 class _Type(click.ParamType, Generic[T]):  # type: ignore[type-arg]  # only newer versions of click have one
@@ -135,3 +145,30 @@ class Limits(_Type[dict[str, int]]):
                 raise BadInput(message)
             limits[name] = int(limit)
         return limits
+
+
+class QueueSetting(_Type[tuple[str, object]]):
+    """A setting of a queue: lease=5m."""
+
+    name = "setting"
+    _truths = frozenset({"paused", "last_value"})
+    #: These are text even if they look like a number.
+    _texts = frozenset({"overflow_to", "sort_header", "sort_classes"})
+
+    def read(self, given: Any) -> tuple[str, object]:  # noqa: ANN401 - a file may have a value of any type
+        """The name and the value, which the queue checks."""
+        name, separator, value = str(given).partition("=")
+        if not separator or not name or not value:
+            message = f"invalid setting {given!r}: write NAME=VALUE, as in lease=5m"
+            raise BadInput(message)
+        name = name.replace("-", "_")
+        if name in self._truths:
+            return name, self._truth(name, value)
+        return name, int(value) if value.isdecimal() and name not in self._texts else value
+
+    @staticmethod
+    def _truth(name: str, value: str) -> bool:
+        if value.lower() not in _YES_OR_NO:
+            message = f"invalid value {value!r} for {name}: write yes or no"
+            raise BadInput(message)
+        return _YES_OR_NO[value.lower()]
