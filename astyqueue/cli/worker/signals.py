@@ -81,7 +81,7 @@ class Signals:
             self._dispatcher.stop(wait=False)
 
     def _act(self, number: int) -> None:
-        """Do what a signal asks for that ends nothing; in a thread, as a signal comes in the middle of anything."""
+        """Handle a signal that ends nothing, in a thread: a signal may interrupt any code."""
         presence = self._dispatcher.presence
         act = presence.log_stacks if number == signal.SIGUSR1 else presence.quiet
         threading.Thread(target=act, name="astyqueue:signal", daemon=True).start()
