@@ -396,26 +396,6 @@ def test_a_worker_says_what_it_serves_with_how_many_threads(
         assert ready["store"].endswith("/work.db")
 
 
-@pytest.mark.parametrize("queues", [["emails"], ["email*"]], ids=["by name", "by pattern"])
-@pytest.mark.parametrize("prefetch", [0, 3])
-def test_a_worker_claims_as_many_messages_ahead_as_its_prefetch_says(
-    app: App, seen: Seen, queues: list[str], prefetch: int
-) -> None:
-    go_on = threading.Event()
-
-    @app.task(queue="emails")
-    def hold() -> None:
-        seen.note("begun")
-        assert go_on.wait(DEADLINE)
-
-    hold.send_many(hold.call() for _ in range(10))
-    with app.worker(queues, concurrency=1, prefetch=prefetch):
-        seen.first()
-        assert app.open("emails").counts().in_flight == 1 + prefetch
-        go_on.set()
-        seen.first(9)
-
-
 def test_a_queue_that_the_app_does_not_have_is_refused(app: App) -> None:
     with pytest.raises(BadInput, match="this app has no queue 'emials', it has emails"):
         app.worker({"emials": 3})
