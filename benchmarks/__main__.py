@@ -29,6 +29,7 @@ BENCHMARKS: Final = (
     "worker",
     "spool",
     "queues",
+    "prefetch",
     "kinds",
     "aio",
 )

@@ -17,6 +17,7 @@ from astyqueue.protocol.admin.settings import list_queues
 from astyqueue.protocol.coordination.presence import read_presences, request
 from astyqueue.protocol.steps import arun
 from astyqueue.queue.connection import Connection as Blocking
+from astyqueue.queue.hooks import Hook
 from astyqueue.queue.row_sharing.activity import ActivityWatch
 from astyqueue.spool import ConnectionSpools, GivenSpool, SpoolOptions
 from astyqueue.store import Store
@@ -36,6 +37,7 @@ class Connection:
         triggers: Triggers | None = None,
         observers: Iterable[Observer] = (),
         *,
+        hooks: Iterable[Hook] = (),
         spools: ConnectionSpools | None = None,
     ) -> None:
         """Use `await connect(url)`."""
@@ -44,6 +46,7 @@ class Connection:
         self.triggers = Triggers() if triggers is None else triggers
         self.clock = clock or CorrectedClock()
         self._observers = tuple(observers)
+        self._hooks = tuple(hooks)
         self._spools = spools
         self._watch = ActivityWatch(self.clock)
 
@@ -51,7 +54,7 @@ class Connection:
     def blocking(self) -> Blocking:
         """The same connection for threads: its calls block."""
         given = self._blocking, self.clock, self.triggers, self._observers
-        return Blocking(*given, spools=self._spools)
+        return Blocking(*given, hooks=self._hooks, spools=self._spools)
 
     async def queue(self, name: str, **settings: object) -> MessageQueue:
         """The queue of this name, created if it is new; settings are those of `MessageQueue.builder().options(...)`.
@@ -59,10 +62,10 @@ class Connection:
         With a spool, open each queue once: each call takes a thread, and a folder of its own in the spool.
         """
         builder = MessageQueue.builder().store(self._blocking).clock(self.clock).triggers(self.triggers)
-        builder.watch(self._watch.here())
+        builder.watch(self._watch.here()).observer(*self._observers).hook(*self._hooks)
         if self._spools is not None:
             builder.spooled(self._spools)
-        return await builder.name(name).observer(*self._observers).options(**settings).build()
+        return await builder.name(name).options(**settings).build()
 
     async def queues(self) -> list[str]:
         """The names of the queues in this store."""
@@ -111,13 +114,15 @@ async def connect(
     clock: Clock | None = None,
     triggers: Triggers | None = None,
     observers: Iterable[Observer] = (),
+    hooks: Iterable[Hook] = (),
     create: bool = True,
     spool: GivenSpool | None = None,
 ) -> Connection:
     """Open the store at a URL, such as "sqlite:///mail.db" (relative), "sqlite:////var/mail.db" or "memory://name".
 
     A missing SQLite file is created; with `create=False`, for read-only tools, WrongSchema is raised instead.
-    `observers` get the events of the queues of this connection.
+    `observers` get the events of the queues of this connection. `hooks` are called at their sends and settles, in this
+    order, and may refuse either.
 
     With a `spool`, a folder or `SpoolOptions.of(folder, cap="4GiB")`, its queues send into the local disk, from where a
     thread of each forwards to the store: no send waits for it. It is opened by the first request, so that queues which
@@ -126,7 +131,7 @@ async def connect(
     used = clock or SystemClock()
     if spool is None:
         return Connection(
-            await asyncio.to_thread(open_store, url, clock=used, create=create), clock, triggers, observers
+            await asyncio.to_thread(open_store, url, clock=used, create=create), clock, triggers, observers, hooks=hooks
         )
     spools = ConnectionSpools(SpoolOptions.given(spool))
-    return Connection(reopened(url, clock=used, create=create), clock, triggers, observers, spools=spools)
+    return Connection(reopened(url, clock=used, create=create), clock, triggers, observers, hooks=hooks, spools=spools)

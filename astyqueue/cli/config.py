@@ -5,10 +5,11 @@ of functions, which users do not see; these names work as well.
 
 The file is `astyqueue.toml`, or `pyproject.toml` with a table `[tool.astyqueue]`. `url = "sqlite:///work.db"` at its
 top sets the option of every command that has it. `concurrency = 16` under `[worker]` (in `pyproject.toml`:
-`[tool.astyqueue.worker]`) sets it for one command, `json = true` under `[queues.list]` for a command inside a group.
+`[tool.astyqueue.worker]`) sets it for one command, and `app = "shop.tasks:app"` there is the argument of `astyqueue
+worker`. `json = true` under `[queues.list]` is for a command inside a group.
 
 A file may have come with another person's project. So destructive options are never read from a file, and a file that
-other users can write to must not set URLs to connect to or paths to write.
+other users can write to must not set URLs to connect to, apps to run or paths to write.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ from astyqueue.cli.errors import ExitCode, Failure
 _OWN: Final = "astyqueue.toml"
 _SHARED: Final = "pyproject.toml"
 Table = Mapping[str, object]
-#: Options that say where to connect: like paths to write, read only from files that no other user can write to.
-_CONNECTION_OPTIONS: Final = frozenset({"url", "master"})
+#: Where to connect and what code to run: like paths to write, read only from files that no other user can write to.
+_TRUSTED_ONLY: Final = frozenset({"url", "master", "app"})
 PREFIX: Final = "ASTYQUEUE"
 #: Similarity from which an unknown variable counts as a misspelled one; others may belong to another program.
 _ALIKE: Final = 0.9
@@ -128,6 +129,8 @@ class _Options:
 
     def _of_command(self, command: click.Command, table: Table, inherited: dict[str, object]) -> dict[str, object]:
         options = {_named(text): option for option in command.params for text in option.opts if text.startswith("--")}
+        # An argument that a variable can set, such as the app of a worker, can be set by a file too.
+        options |= {str(one.name): one for one in command.params if isinstance(one, click.Argument) and one.envvar}
         own = _plain(table)
         if unknown := set(own) - set(options):
             self._refuse("option", unknown, f" of {command.name}")
@@ -142,7 +145,7 @@ class _Options:
         if isinstance(option, Deliberate):
             message = f"{self._file.name}: {key} is read from the command line only: remove it from the file"
             raise Failure(message, ExitCode.BAD_INPUT)
-        if self._untrusted and (key in _CONNECTION_OPTIONS or isinstance(option.type, click.Path)):
+        if self._untrusted and (key in _TRUSTED_ONLY or isinstance(option.type, click.Path)):
             message = (
                 f"{self._file}: {key} is read from a file only if no other user can write to it, but "
                 f"{self._untrusted}. Restrict it (chown, chmod go-w), remove it, or run this in another directory"

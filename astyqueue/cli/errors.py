@@ -33,6 +33,7 @@ class ExitCode(IntEnum):
     WARNING = 10
     PROBLEM = 20
     AGAIN = 75
+    HUNG_UP = 129
     INTERRUPTED = 130
     TERMINATED = 143
 

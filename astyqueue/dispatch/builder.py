@@ -10,8 +10,8 @@ from astyqueue.clock import Clock
 from astyqueue.dispatch.delivery_limits import MessageQuota
 from astyqueue.dispatch.forked_children import end_forked_children
 from astyqueue.dispatch.handlers import (
+    AnyMiddleware,
     AsyncCall,
-    AsyncMiddleware,
     Batch,
     BatchCall,
     Call,
@@ -20,9 +20,8 @@ from astyqueue.dispatch.handlers import (
     HandlerRegistry,
     HandlerWrapping,
     Kind,
-    Middleware,
+    check_middleware,
     handler_name,
-    kind_of,
     wanted_kind,
 )
 from astyqueue.dispatch.pools import CoroutineOptions, HandlerPools
@@ -37,6 +36,8 @@ from astyqueue.queue.queue import MessageQueue
 D = TypeVar("D")
 #: The default number of handler threads, and the greatest.
 THREADS: Final = 8
+#: A coroutine that keeps the event loop for longer than this is logged, unless another time is given.
+BLOCKED_AFTER: Final = "1s"
 _THREADS_AT_MOST: Final = 1_024
 _THREADS: Final = range(1, _THREADS_AT_MOST + 1)
 _COROUTINES_AT_MOST: Final = 1_000_000
@@ -124,7 +125,7 @@ class DispatcherBuilder(Generic[D]):
         self._build = build
         self._threads: int | None = None
         self._wanted: list[_Wanted] = []
-        self._middleware: list[Middleware | AsyncMiddleware] = []
+        self._middleware: list[AnyMiddleware] = []
         self._coroutines = CoroutineOptions()
         self._processes: ProcessOptions | None = None
         self._limits = DispatcherLimits()
@@ -174,7 +175,7 @@ class DispatcherBuilder(Generic[D]):
         self._wanted.append(_Wanted(pattern=pattern, directory=directory, weight=weight, limit=found))
         return self._sized(threads, backlog)
 
-    def coroutines(self, in_flight: int, *, blocked_after: Duration = "1s") -> Self:
+    def coroutines(self, in_flight: int, *, blocked_after: Duration = BLOCKED_AFTER) -> Self:
         """Have at most `in_flight` `async def` handlers in flight (Default: 1000), on one event loop of this process.
 
         A handler that keeps the loop for longer than `blocked_after` is named in the log, with the stack.
@@ -257,14 +258,14 @@ class DispatcherBuilder(Generic[D]):
         self._last.roster.names.update(tasks)
         return self._sized(threads, backlog)
 
-    def middleware(self, *middleware: Middleware | AsyncMiddleware) -> Self:
+    def middleware(self, *middleware: AnyMiddleware) -> Self:
         """Wrap every handler of every queue in `fn(delivery, call_next)`; the first one given is the outermost.
 
         `async def` middleware wraps `async def` handlers, and awaits the next call; other middleware wraps all others,
-        and runs in this process. BadSetting, from `build`, for a handler that none of the middleware can wrap.
+        and runs in this process. Handlers of batches are wrapped in `BatchMiddleware` only. BadSetting, from `build`,
+        for a handler that none of the middleware can wrap.
         """
-        for one in middleware:
-            kind_of(one)
+        check_middleware(middleware)
         self._middleware.extend(middleware)
         return self
 

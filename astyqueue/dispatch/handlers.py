@@ -8,12 +8,13 @@ from __future__ import annotations
 import functools
 import inspect
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from astyqueue.dispatch.import_path import import_path_of
+from astyqueue.dispatch.middleware import BatchMiddleware, wrapped, wrapped_coroutine
 from astyqueue.durations import Duration, as_microseconds
 from astyqueue.errors import BadSetting
 from astyqueue.queue.delivery.delivery import Delivery
@@ -30,6 +31,7 @@ BatchCall = Callable[[list[Delivery]], object] | Callable[[list[Any]], "Awaitabl
 Middleware = Callable[[Delivery, Call], object]
 #: The same for `async def` handlers: it awaits the next call.
 AsyncMiddleware = Callable[[Any, AsyncCall], "Awaitable[object]"]
+AnyMiddleware = Middleware | AsyncMiddleware | BatchMiddleware
 
 #: The most handlers of a factory that are cached: producers choose the names, so their number is unbounded.
 _MADE: Final = 1_000
@@ -350,7 +352,7 @@ class HandlerWrapping:
 
     def __init__(
         self,
-        middleware: Iterable[Middleware | AsyncMiddleware] = (),
+        middleware: Iterable[AnyMiddleware] = (),
         *,
         outermost: Iterable[Middleware] = (),
         innermost: Iterable[Middleware] = (),
@@ -362,16 +364,21 @@ class HandlerWrapping:
         Middleware that is `async def` is for `async def` handlers, all other for those in threads and processes.
         `children` run the handlers for processes; `cancel` ends the coroutine of a delivery.
         """
-        given = tuple(middleware)
-        self._awaited = tuple(cast("AsyncMiddleware", one) for one in given if is_async(one))
-        self._plain = tuple(cast("Middleware", one) for one in given if not is_async(one))
+        self._given = tuple(middleware)
+        single = [one for one in self._given if not isinstance(one, BatchMiddleware)]
+        self._awaited = tuple(cast("AsyncMiddleware", one) for one in single if is_async(one))
+        self._plain = tuple(cast("Middleware", one) for one in single if not is_async(one))
+        self._of_batches = [one.call for one in self._given if isinstance(one, BatchMiddleware)]
         self._outermost = tuple(outermost)
         self._innermost = tuple(innermost)
         self._children = children
         self._cancel = cancel
 
     def wrapped(self, handler: Handler) -> Handler:
-        """The handler with all that is around it; BadSetting if there is middleware, and none of it fits its kind."""
+        """The handler with all that is around it; BadSetting if there is middleware, and none of it fits its kind.
+
+        A handler of batches is wrapped in a `BatchMiddleware` only.
+        """
         if handler.batch is not None:
             return self._in_batches(handler)
         match handler.kind:
@@ -379,63 +386,55 @@ class HandlerWrapping:
                 return replace(handler, call=self._around_coroutine(handler), interrupt=self._cancel)
             case Kind.PROCESS:
                 return self._in_child(handler)
-        self._check_fits(handler, self._plain, self._awaited)
+        self._check_fits(handler, self._plain)
         around = (*(self._outermost if self._plain else ()), *self._plain, *self._innermost)
-        return replace(handler, call=_wrapped(handler.call, around))
+        return replace(handler, call=wrapped(handler.call, around))
 
     def _in_batches(self, handler: Handler) -> Handler:
-        if self._plain or self._awaited:
-            message = (
-                f"{handler.name} gets lists of deliveries, and middleware gets one delivery: do without one of them, "
-                "or give handlers with middleware a dispatcher or a worker of their own"
-            )
-            raise BadSetting(message)
-        return replace(handler, interrupt=self._cancel) if handler.kind is Kind.ASYNCIO else handler
+        awaited = handler.kind is Kind.ASYNCIO
+        fitting = [one for one in self._of_batches if is_async(one) is awaited]
+        self._check_fits(handler, fitting)
+        if not awaited:
+            return replace(handler, call=wrapped(handler.call, fitting))
+        return replace(handler, call=wrapped_coroutine(handler.call, fitting), interrupt=self._cancel)
 
     def _around_coroutine(self, handler: Handler) -> AsyncCall:
-        self._check_fits(handler, self._awaited, self._plain)
-        call: AsyncCall = handler.call
-        for middleware in reversed(self._awaited):
-            call = _awaited_around(middleware, call)
-        return call
+        self._check_fits(handler, self._awaited)
+        return wrapped_coroutine(handler.call, self._awaited)
 
     def _in_child(self, handler: Handler) -> Handler:
-        self._check_fits(handler, self._plain, self._awaited)
+        self._check_fits(handler, self._plain)
         children, address = self._children, handler.address
         if children is None or address is None:
             message = f"{handler.name} is for a process, and this dispatcher has none: .processes(4), for example"
             raise BadSetting(message)
         children.expect(address)
-        call = _wrapped(lambda delivery: children.call(address, delivery), self._plain)
+        call = wrapped(lambda delivery: children.call(address, delivery), self._plain)
         return replace(handler, call=call, interrupt=children.interrupt)
 
-    @staticmethod
-    def _check_fits(handler: Handler, fitting: tuple[object, ...], others: tuple[object, ...]) -> None:
-        if fitting or not others:
+    def _check_fits(self, handler: Handler, fitting: Sequence[object]) -> None:
+        if fitting or not self._given:
             return
         is_, wants = ("async", "`async def`") if handler.kind is Kind.ASYNCIO else ("not async", "a plain function")
+        example = ".middleware(trace, trace_async)"
+        if handler.batch is not None:
+            is_, wants = f"{is_} and handles batches", f"{wants}, which gets lists of deliveries"
+            example = ".middleware(trace, BatchMiddleware(trace_batch))"
         message = (
-            f"{handler.name} is {is_}, and no middleware can wrap it: {handler_name(others[0])} is for the others. "
-            f"Give middleware for it too, {wants}, as .middleware(trace, trace_async)"
+            f"{handler.name} is {is_}, and no middleware can wrap it: {handler_name(_function(self._given[0]))} is for "
+            f"the others. Give middleware for it too, {wants}, as {example}"
         )
         raise BadSetting(message)
 
 
-def _wrapped(call: Call, middleware: Iterable[Middleware]) -> Call:
-    for one in reversed(tuple(middleware)):
-        call = _around(one, call)
-    return call
+def check_middleware(middleware: Iterable[object]) -> None:
+    """BadSetting for what cannot wrap a handler."""
+    for one in middleware:
+        kind_of(_function(one))
 
 
-def _around(middleware: Middleware, following: Call) -> Call:
-    return lambda delivery: middleware(delivery, following)
-
-
-def _awaited_around(middleware: AsyncMiddleware, following: AsyncCall) -> AsyncCall:
-    async def call(delivery: object) -> object:
-        return await middleware(delivery, following)
-
-    return call
+def _function(middleware: object) -> object:
+    return middleware.call if isinstance(middleware, BatchMiddleware) else middleware
 
 
 def _raising(error: Exception) -> Call:

@@ -13,6 +13,7 @@ from astyqueue.observe.observers import Observer, Observers
 from astyqueue.protocol.admin.settings import list_queues
 from astyqueue.protocol.coordination.presence import read_presences, request
 from astyqueue.protocol.steps import run
+from astyqueue.queue.hooks import Hook
 from astyqueue.queue.queue import MessageQueue
 from astyqueue.queue.row_sharing.activity import ActivityWatch
 from astyqueue.spool import ConnectionSpools, GivenSpool, SpoolOptions
@@ -32,6 +33,7 @@ class Connection:
         triggers: Triggers | None = None,
         observers: Iterable[Observer] = (),
         *,
+        hooks: Iterable[Hook] = (),
         spools: ConnectionSpools | None = None,
     ) -> None:
         """Use `connect(url)`."""
@@ -39,6 +41,7 @@ class Connection:
         self.triggers = Triggers() if triggers is None else triggers
         self.clock = clock or CorrectedClock()
         self._observers = tuple(observers)
+        self._hooks = tuple(hooks)
         self._spools = spools
         self._watch = ActivityWatch(self.clock)
 
@@ -48,10 +51,10 @@ class Connection:
         With a spool, open each queue once: each call takes a thread, and a folder of its own in the spool.
         """
         builder = MessageQueue.builder().store(self.store).clock(self.clock).triggers(self.triggers)
-        builder.watch(self._watch.here())
+        builder.watch(self._watch.here()).observer(*self._observers).hook(*self._hooks)
         if self._spools is not None:
             builder.spooled(self._spools)
-        return builder.name(name).observer(*self._observers).options(**settings).build()
+        return builder.name(name).options(**settings).build()
 
     def queues(self) -> list[str]:
         """The names of the queues in this store."""
@@ -100,13 +103,15 @@ def connect(
     clock: Clock | None = None,
     triggers: Triggers | None = None,
     observers: Iterable[Observer] = (),
+    hooks: Iterable[Hook] = (),
     create: bool = True,
     spool: GivenSpool | None = None,
 ) -> Connection:
     """Open the store at a URL, such as "sqlite:///mail.db" (relative), "sqlite:////var/mail.db" or "memory://name".
 
     A missing SQLite file is created; with `create=False`, for read-only tools, WrongSchema is raised instead.
-    `observers` get the events of the queues of this connection.
+    `observers` get the events of the queues of this connection. `hooks` are called at their sends and settles, in this
+    order, and may refuse either.
 
     With a `spool`, a folder or `SpoolOptions.of(folder, cap="4GiB")`, its queues send into the local disk, from where a
     thread of each forwards to the store: no send waits for it. It is opened by the first request, so that queues which
@@ -114,6 +119,6 @@ def connect(
     """
     used = clock or SystemClock()
     if spool is None:
-        return Connection(open_store(url, clock=used, create=create), clock, triggers, observers)
+        return Connection(open_store(url, clock=used, create=create), clock, triggers, observers, hooks=hooks)
     spools = ConnectionSpools(SpoolOptions.given(spool))
-    return Connection(reopened(url, clock=used, create=create), clock, triggers, observers, spools=spools)
+    return Connection(reopened(url, clock=used, create=create), clock, triggers, observers, hooks=hooks, spools=spools)

@@ -7,15 +7,15 @@ from types import TracebackType
 from typing import ParamSpec, Self, TypeVar, Unpack, overload
 
 from astyqueue.clock import Clock
-from astyqueue.dispatch.builder import THREADS
 from astyqueue.dispatch.dispatcher import Dispatcher
-from astyqueue.dispatch.handlers import AsyncMiddleware, Middleware
-from astyqueue.dispatch.pools import IN_FLIGHT
+from astyqueue.dispatch.handlers import AnyMiddleware
 from astyqueue.durations import Duration
 from astyqueue.observe import Observer
+from astyqueue.queue.hooks import Hook
 from astyqueue.queue.queue import MessageQueue
 from astyqueue.schedules.reconcile import Instructions, Reconciled
 from astyqueue.spool import GivenSpool, SpoolOptions
+from astyqueue.tasks.app_worker import WorkerOptions, serve
 from astyqueue.tasks.base_app import DEFAULT_QUEUE, AppOptions, AppRuntime
 from astyqueue.tasks.base_task import BaseTask, TaskOptions, name_of
 from astyqueue.tasks.batched_call import CallInBatch
@@ -45,9 +45,14 @@ class App:
         release: int | str | None = None,
         clock: Clock | None = None,
         observers: Iterable[Observer] = (),
+        hooks: Iterable[Hook] = (),
+        middleware: Iterable[AnyMiddleware] = (),
         spool: GivenSpool | None = None,
     ) -> None:
         """Nothing is opened here; tests pass a `TimeMachine` as the clock. `observers` get the events of its queues.
+
+        `hooks` are called at the sends and settles of its queues, and may refuse either; `middleware` wraps the tasks
+        of each of its workers, as said at `WorkerOptions`. Both also in `astyqueue worker`.
 
         Give the app a name if several programs declare schedules for the same queues: each manages its own. `release`
         (Default: ASTYQUEUE_RELEASE) is a number that rises with each deploy, such as 42 or "1.10.0": the schedules of
@@ -56,8 +61,18 @@ class App:
         `spool` (Default: ASTYQUEUE_SPOOL, if set) is a folder of the local disk, or `SpoolOptions.of(folder, ...)`: no
         send waits for the store, and `unique=` raises BadInput.
         """
+        options = AppOptions(
+            url=url,
+            name=name,
+            release=release,
+            clock=clock,
+            observers=tuple(observers),
+            hooks=tuple(hooks),
+            middleware=tuple(middleware),
+            spool=spool,
+        )
         #: What the app is, whatever its sends are.
-        self.core = AppRuntime(AppOptions(url, name, release, clock, tuple(observers), spool))
+        self.core = AppRuntime(options)
 
     @property
     def name(self) -> str:
@@ -196,43 +211,21 @@ class App:
         return self.core.open(name)
 
     def worker(
-        self,
-        queues: Mapping[str, int] | Iterable[str] | None = None,
-        *,
-        limits: Mapping[str, int] | None = None,
-        concurrency: int = THREADS,
-        coroutines: int = IN_FLIGHT,
-        processes: int | None = None,
-        middleware: Iterable[Middleware | AsyncMiddleware] = (),
-        schedules: bool = True,
-        max_messages: int | None = None,
-        max_stalled: int | None = None,
+        self, queues: Mapping[str, int] | Iterable[str] | None = None, **options: Unpack[WorkerOptions]
     ) -> Dispatcher:
         """Make a dispatcher that runs the tasks of this app: `run()` it, or `start()` and later `drain()` it.
 
-        The schedules that the app declares are stored now, and the dispatcher fires these and all others of its queues;
-        with `schedules=False` it does neither.
+        The schedules that the app declares are stored now, and the dispatcher fires these and all others of its queues.
 
         `queues` are those to serve (Default: all that are declared or that a task is sent to), optionally with weights.
-        They share `concurrency` handler threads: while several have messages, each gets turns by its weight, and
-        threads that one does not need serve the others. A shell-style pattern such as "mail.*" stands for the queues of
-        the store that match, also those that are created later (they join within five seconds); every task of the app
-        runs from them. `limits` are how many messages of a queue this worker has at the same time, whatever the kinds
-        of their tasks, by name or pattern: `{"mail": 5, "sms.*": 2}`. At most `coroutines` `async def` tasks are in
-        flight, and `processes` child processes run the tasks of that kind (Default: one for each processor).
+        They share the handler threads: while several have messages, each gets turns by its weight, and threads that one
+        does not need serve the others. A shell-style pattern such as "mail.*" stands for the queues of the store that
+        match, also those that are created later (they join within five seconds); every task of the app runs from them.
 
-        The dispatcher ends after `max_messages`, and with HandlersStuck when `max_stalled` handlers are past their
-        timeout. Middleware wraps every task as `fn(delivery, call_next)`, the first outermost; for `async def` tasks it
-        is `async def` too. A message of a task that is unknown here is parked for a worker that knows it.
+        The options are those of `WorkerOptions`. A message of a task that is unknown here is parked for a worker that
+        knows it.
         """
-        builder = self.core.serve(Dispatcher.builder(), queues, limits=limits, schedules=schedules)
-        builder.threads(concurrency).coroutines(coroutines).middleware(*middleware)
-        if self.core.has_tasks_for_processes:
-            builder.processes(processes, environment=self.core.environment)
-        if max_messages is not None:
-            builder.max_messages(max_messages)
-        if max_stalled is not None:
-            builder.max_stalled(max_stalled)
+        builder = serve(self.core, Dispatcher.builder(), queues, **options)
         return builder.build()
 
     def reconcile(self, queue: MessageQueue, instructions: Instructions | None = None) -> Reconciled:

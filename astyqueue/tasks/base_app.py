@@ -6,18 +6,18 @@ import os
 import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import Final
 
 from astyqueue.clock import Clock
-from astyqueue.dispatch.builder import DispatcherBuilder
-from astyqueue.dispatch.handlers import Handler, Kind
-from astyqueue.dispatch.queue_patterns import QueueLimits, is_pattern
+from astyqueue.dispatch.handlers import AnyMiddleware, Handler, Kind, check_middleware
+from astyqueue.dispatch.queue_patterns import is_pattern
 from astyqueue.durations import as_microseconds
 from astyqueue.errors import BadInput, BadSetting, Closed
 from astyqueue.model.message import Message, MessageEncoder
 from astyqueue.model.settings import Settings, check_queue_name
 from astyqueue.observe import Observer
 from astyqueue.queue.connection import Connection, connect
+from astyqueue.queue.hooks import Hook
 from astyqueue.queue.options import check_names
 from astyqueue.queue.queue import MessageQueue
 from astyqueue.schedules.reconcile import Instructions, Reconciled
@@ -27,15 +27,13 @@ from astyqueue.tasks.base_task import BaseTask
 from astyqueue.tasks.schedules import DeclaredSchedules
 from astyqueue.triggers import Triggers
 
-D = TypeVar("D")
-
 #: The queue of tasks without a `queue` option.
 DEFAULT_QUEUE: Final = "default"
 #: The environment variable with the release of an app that gives none.
 RELEASE_VARIABLE: Final = "ASTYQUEUE_RELEASE"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AppOptions:
     """The options of an app; see `App.__init__`."""
 
@@ -44,6 +42,8 @@ class AppOptions:
     release: int | str | None
     clock: Clock | None
     observers: tuple[Observer, ...]
+    hooks: tuple[Hook, ...]
+    middleware: tuple[AnyMiddleware, ...]
     spool: GivenSpool | None
 
 
@@ -51,7 +51,8 @@ class AppRuntime:
     """The tasks of an app and its queues, in a store that is opened when it is first used. Its calls block."""
 
     def __init__(self, options: AppOptions) -> None:
-        """Nothing is opened yet."""
+        """Nothing is opened yet. BadSetting for middleware that cannot be called."""
+        check_middleware(options.middleware)
         release = options.release
         release = os.environ.get(RELEASE_VARIABLE) or None if release is None else release
         self.schedules = DeclaredSchedules(options.name, release)
@@ -65,6 +66,11 @@ class AppRuntime:
         self._connection: Connection | None = None
         self._opened: dict[str, MessageQueue] = {}
         self._closed = False
+
+    @property
+    def middleware(self) -> tuple[AnyMiddleware, ...]:
+        """What wraps the tasks of each of its workers, the outermost first."""
+        return self._options.middleware
 
     @property
     def url(self) -> str | None:
@@ -175,35 +181,18 @@ class AppRuntime:
                 clock=self._options.clock,
                 triggers=self.triggers,
                 observers=self._options.observers,
+                hooks=self._options.hooks,
                 create=create,
                 spool=self.spool,
             )
         return self._connection
 
-    def serve(
-        self,
-        builder: DispatcherBuilder[D],
-        queues: Mapping[str, int] | Iterable[str] | None,
-        *,
-        limits: Mapping[str, int] | None,
-        schedules: bool,
-    ) -> DispatcherBuilder[D]:
-        """Give a builder these queues and their tasks; with `schedules`, those of each queue are stored first."""
+    def weights_of(self, queues: Mapping[str, int] | Iterable[str] | None) -> dict[str, int]:
+        """These queues, by default all of the app, with their weights; BadInput for one that it does not have."""
         wanted = self.queues if queues is None else queues
         weights = dict(wanted) if isinstance(wanted, Mapping) else dict.fromkeys(wanted, 1)
         self._check_queues(weights)
-        limited = QueueLimits(limits or {})
-        limited.check_served(weights)
-        directory = _Directory(self, fires=schedules)
-        for name, weight in weights.items():
-            if is_pattern(name):
-                builder.queues(name, directory, weight=weight, limit=limited.of)
-                builder.handlers(self._handler, tasks=self.tasks)
-            else:
-                queue = directory.queue(name)
-                builder.queue(queue, weight=weight, limit=limited.of(name))
-                builder.handlers(self._handler, tasks=self._tasks_of(name))
-        return builder
+        return weights
 
     @property
     def has_tasks_for_processes(self) -> bool:
@@ -235,10 +224,12 @@ class AppRuntime:
             )
         return found
 
-    def _tasks_of(self, queue: str) -> list[str]:
+    def tasks_of(self, queue: str) -> list[str]:
+        """The names of the tasks that are sent to a queue."""
         return [name for name, task in self.tasks.items() if task.options.queue == queue]
 
-    def _handler(self, name: str) -> Handler | None:
+    def handler_of(self, name: str) -> Handler | None:
+        """The handler of a task in a worker; None if the app has no task of this name."""
         task = self.tasks.get(name)
         return task.handler if task else None
 
@@ -250,32 +241,3 @@ class AppRuntime:
             connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
-
-
-class _Directory:
-    """The queues of an app's store, for a worker: opened, and with the schedules that the app declares."""
-
-    def __init__(self, app: AppRuntime, *, fires: bool) -> None:
-        """With `fires`, the worker fires the schedules of these queues."""
-        self._app = app
-        self._fires = fires
-
-    @property
-    def clock(self) -> Clock:
-        """The clock of the queues."""
-        return self._app.connected().clock
-
-    def queues(self) -> list[str]:
-        """The names of all queues in the store."""
-        return self._app.connected().queues()
-
-    def queue(self, name: str) -> MessageQueue:
-        """The queue of this name; one that was dropped since it was opened is opened anew."""
-        queue = self._app.open(name)
-        if queue.core.settings_sync.gone:
-            queue = self._app.open_again(name)
-        if self._fires:
-            self._app.schedules.reconcile(queue)
-        else:
-            queue.core.fire_nothing()
-        return queue

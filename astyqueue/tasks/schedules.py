@@ -87,7 +87,7 @@ def policies_of(how: Timetable) -> Policies:
     if unknown := sorted(how.keys() - Timetable.__annotations__.keys()):
         message = (
             f"a schedule has no option {', '.join(unknown)}: it has {', '.join(Timetable.__annotations__)}. "
-            "What a task alone has, give to @app.task, and decorate that task with the schedule"
+            "Set task options in @app.task and put the schedule decorator on that task"
         )
         raise BadInput(message)
     return Policies.read(how.get("misfire", "once"), how.get("overlap", "allow"), how.get("after_failure", "go on"))

@@ -1,4 +1,4 @@
-"""kill -9 of the one process that may claim, again and again: never do two of them begin messages in turns."""
+"""kill -9 of processes that may claim, again and again: never do more of them begin messages in turns than may."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import subprocess
 import sys
 import threading
 from dataclasses import dataclass, field
-from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Final
 
@@ -40,6 +39,11 @@ class Process:
     ready: bool = False
     starts: list[int] = field(default_factory=list)
     ended: MonotonicUs | None = None
+
+    @property
+    def last(self) -> int:
+        """The moment at which it began its latest message; zero if it has begun none."""
+        return self.starts[-1] if self.starts else 0
 
     def read(self, began: threading.Condition) -> None:
         """Read its lines until its end."""
@@ -83,19 +87,18 @@ class Fleet:
     def active(self) -> Process:
         """The process that began a message last."""
         with self.began:
-            return max(self.all, key=lambda one: one.starts[-1:])
+            return max(self.all, key=lambda one: one.last)
 
     def wait_until_ready(self) -> None:
         with self.began:
             assert self.began.wait_for(lambda: all(one.ready for one in self.alive), timeout=30)
 
-    def wait_for_a_start(self, since: MonotonicUs) -> None:
-        """Wait until a process that is alive has begun a message after this moment."""
+    def wait_for_starts(self, processes: int) -> None:
+        """Wait until so many processes that are alive, or all of them, have begun a message from now on."""
+        since, wanted = int(CLOCK.monotonic()), min(processes, len(self.alive))
         with self.began:
-            begun = self.began.wait_for(
-                lambda: any(one.starts and one.starts[-1] > int(since) for one in self.alive), timeout=30
-            )
-        assert begun, "no process began a message for 30 seconds"
+            begun = self.began.wait_for(lambda: sum(one.last > since for one in self.alive) >= wanted, timeout=30)
+        assert begun, f"there were no {wanted} processes that began a message for 30 seconds"
 
     def kill(self, one: Process) -> None:
         assert one.process.stdin is not None
@@ -118,36 +121,40 @@ class Fleet:
 
 
 @pytest.mark.stores("sqlite", "cassandra")
-def test_one_process_begins_messages_at_a_time_whenever_it_is_killed(place: Place, tmp_path: Path) -> None:
+@pytest.mark.parametrize("limit", [1, 2])
+def test_no_more_processes_than_may_begin_messages_at_a_time_whenever_they_are_killed(
+    place: Place, tmp_path: Path, limit: int
+) -> None:
     queue = MessageQueue.builder().store(place.url).name("mail").lease("2s").build()
-    queue.configure(max_active_processes=1, permit_lease="2s")
-    queue.send_many({"number": number, "work": WORK} for number in range(5_000))
+    queue.configure(max_active_processes=limit, permit_lease="2s")
+    queue.send_many({"number": number, "work": WORK} for number in range(5_000 * limit))
     fleet, chance = Fleet(place.url, tmp_path), random.Random(7)
     for _ in range(PROCESSES):
         fleet.start()
     fleet.wait_until_ready()
-    fleet.wait_for_a_start(CLOCK.monotonic())
-    kills, ends = [], []
+    fleet.wait_for_starts(limit)
+    kills = []
     for number in range(KILLS):
         Wakeup(CLOCK).wait(CLOCK.monotonic() + chance.randint(SECOND // 5, SECOND))
-        victim = fleet.active() if number % 2 == 0 else chance.choice(fleet.alive)
-        fleet.kill(victim)
-        kills.append(victim)
-        fleet.wait_for_a_start(CLOCK.monotonic())
+        kills.append(fleet.active() if number % 2 == 0 else chance.choice(fleet.alive))
+        fleet.kill(kills[-1])
+        fleet.wait_for_starts(limit)
         fleet.start()
         fleet.wait_until_ready()
     while len(fleet.alive) > 1:
-        ends.append(fleet.active())
-        fleet.end(ends[-1])
-        fleet.wait_for_a_start(CLOCK.monotonic())
+        fleet.end(fleet.active())
+        fleet.wait_for_starts(limit)
     fleet.end(fleet.alive[0])
     fleet.wait_for_lines()
     queue.close()
-    began = sorted((moment, number) for number, one in enumerate(fleet.all) for moment in one.starts)
-    turns = [(fleet.all[number], list(moments)) for number, moments in groupby(began, key=lambda start: start[1])]
-    assert len({one for one, _ in turns}) == len(turns), "two processes began messages in turns"
-    for (before, _), (_, moments) in pairwise(turns):
+    turns = sorted((one for one in fleet.all if one.starts), key=lambda one: one.starts[0])
+    for one in turns:
+        at = one.starts[0]
+        assert sum(other.starts[0] <= at <= other.last for other in turns) <= limit, "too many began messages in turns"
+    # Each process that ends leaves its permit to the next one, as long as one stands by.
+    left = sorted(turns, key=lambda one: int(one.ended or 0))
+    for before, after in zip(left, turns[limit:], strict=False):
         assert before.ended is not None
-        bound = AFTER_A_KILL if before in kills else AFTER_AN_END
-        assert moments[0][0] - int(before.ended) <= bound
-    assert len(turns) >= KILLS // 2 + len(ends)
+        waited = after.starts[0] - int(before.ended)
+        assert waited <= (AFTER_A_KILL if before in kills else AFTER_AN_END)
+    assert len(turns) >= limit + KILLS // 2

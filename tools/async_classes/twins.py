@@ -175,11 +175,11 @@ TWINS: Final = (
                 "    @property\n    def blocking(self) -> Blocking:\n"
                 '        """The same connection for threads: its calls block."""\n'
                 "        given = self._blocking, self.clock, self.triggers, self._observers\n"
-                "        return Blocking(*given, spools=self._spools)\n\n"
+                "        return Blocking(*given, hooks=self._hooks, spools=self._spools)\n\n"
                 "    def queue(self, name: str,"
             ),
         },
-        awaited=("self.store.close", "builder.name(name).observer(*self._observers).options(**settings).build"),
+        awaited=("self.store.close", "builder.name(name).options(**settings).build"),
         imports=(
             "import asyncio",
             "from astyqueue.queue.connection import Connection as Blocking",
@@ -216,23 +216,20 @@ TWINS: Final = (
         differences={
             "An app: tasks, the queues": "An app for tasks of an event loop: tasks, the queues",
             "from many threads.": "from many tasks.",
-            "        self.core = AppRuntime(AppOptions(url, name, release, clock, tuple(observers), spool))": (
+            "options = AppOptions(": "blocking = Blocking(",
+            "        self.core = AppRuntime(options)": (
                 "        self.core = blocking.core\n"
                 "        #: The same app for threads: the same tasks, queues and store.\n"
                 "        self.blocking = blocking\n"
                 "        self._queues = AwaitedQueues(self.core)"
             ),
-            "        #: What the app is": (
-                "        blocking = Blocking(\n"
-                "            url, name=name, release=release, clock=clock, observers=observers, spool=spool\n"
-                "        )\n"
-                "        #: What the app is"
-            ),
             "Tasks and their queues in one store": "Tasks whose sends are awaited, and their queues in one store",
             "`run()` it, or `start()` and later `drain()` it.": "`async with await app.worker():`, for example.\n\n"
             "        Its `async def` tasks run in this event loop, all others as in a worker.",
             "self.core.open(name)": "await self._queues.open(name)",
-            "self.core.serve(": "await asyncio.to_thread(self.core.serve, ",
+            "serve(self.core, Dispatcher.builder(), queues, **options)": (
+                "await asyncio.to_thread(lambda: serve(self.core, Dispatcher.builder(), queues, **options))"
+            ),
             "self.core.schedules.reconcile(queue,": (
                 "await asyncio.to_thread(self.core.schedules.reconcile, queue.blocking,"
             ),

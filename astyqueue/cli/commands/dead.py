@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from astyqueue.cli.config import Deliberate
-from astyqueue.cli.context import HowMany, Session, interruption, must_be_meant, on_store, past, yes_option
+from astyqueue.cli.context import HowMany, Session, interruption, must_be_meant, on_store, yes_option
 from astyqueue.cli.errors import ExitCode
 from astyqueue.cli.output import body_of, progress_bar
+from astyqueue.cli.params import Moment
 from astyqueue.text import counted
 
 if TYPE_CHECKING:
@@ -37,15 +38,21 @@ def _filtered(function: Callable[..., None]) -> Callable[..., None]:
     """Add the options that select dead letters, and pass them as `where`."""
 
     @functools.wraps(function)
-    def command(*arguments: Any, since: str | None, until: str | None, **options: Any) -> None:  # noqa: ANN401 - the command's own
-        names = ("kind", "reason", "key", "task")
-        where = {name: options.pop(name) for name in names} | {"since": past(since), "until": past(until)}
+    def command(*arguments: Any, **options: Any) -> None:  # noqa: ANN401 - the command's own
+        names = ("kind", "reason", "key", "task", "since", "until")
+        where = {name: options.pop(name) for name in names}
         function(*arguments, where=where, **options)
 
     for option in (
-        click.option("--until", metavar="MOMENT", help="Only letters that died before MOMENT (as for --since)."),
+        click.option(
+            "--until",
+            type=Moment(ages=True),
+            metavar="MOMENT",
+            help="Only letters that died before MOMENT (as for --since).",
+        ),
         click.option(
             "--since",
+            type=Moment(ages=True),
             metavar="MOMENT",
             help="Only letters that died at MOMENT or later: 2026-11-21T09:00:00Z, or an age: 2h (two hours ago).",
         ),

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from astyqueue.cli.context import HowMany, Session, on_store, past
+from astyqueue.cli.context import HowMany, Session, on_store
+from astyqueue.cli.params import Moment
 from astyqueue.errors import BadInput
 from astyqueue.printable import indented, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from datetime import datetime
 
     from astyqueue.cli.output import Record
     from astyqueue.model.event import Event
@@ -35,10 +37,16 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--since",
+    type=Moment(ages=True),
     metavar="MOMENT",
     help="Only events at MOMENT or later: 2026-11-21T09:00:00Z, or an age such as 2h. [default: all events kept]",
 )
-@click.option("--until", metavar="MOMENT", help="Only events before MOMENT (as for --since). [default: now]")
+@click.option(
+    "--until",
+    type=Moment(ages=True),
+    metavar="MOMENT",
+    help="Only events before MOMENT (as for --since). [default: now]",
+)
 @click.option(
     "--kind",
     "kinds",
@@ -54,11 +62,13 @@ def history(
     session: Session,
     *,
     what: str,
+    key: str | None,
+    since: datetime | None,
+    until: datetime | None,
     trace: bool,
     limit: int | None,
     last: int | None,
     kinds: tuple[str, ...],
-    **filters: str | None,
 ) -> None:
     """Show the events of the message ID, or of a QUEUE, oldest first. Claims nothing.
 
@@ -66,23 +76,22 @@ def history(
     all) and for how long (history_kept=30d).
     """
     queue, _, is_id = what.partition(":")
-    if is_id and filters["key"] is not None:
+    if is_id and key is not None:
         problem = "with --key, name the queue: astyqueue history QUEUE --key KEY"
         raise BadInput(problem)
     if limit is not None and last is not None:
         problem = "--limit shows the first events, --last the last: give one of them"
         raise BadInput(problem)
-    since, until = (past(filters[name]) for name in ("since", "until"))
     opened = session.queue(queue)
     more = limit and limit + 1
     id_ = what if is_id else None
-    events = opened.history(id_, key=filters["key"], since=since, until=until, kinds=kinds, limit=more)
+    events = opened.history(id_, key=key, since=since, until=until, kinds=kinds, limit=more)
     if last is not None:
         events = iter(deque(events, maxlen=last))
     if trace and not session.output.as_json:
         _print_traces(islice(events, limit))
         return
-    none = _none(queue, opened.settings.behaviour.history, limited=any([*filters.values(), kinds]))
+    none = _none(queue, opened.settings.behaviour.history, limited=any([key, since, until, kinds]))
     session.output.listing(events, shown=_shown, none=none, limit=limit)
 
 

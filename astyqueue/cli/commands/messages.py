@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from astyqueue.cli.context import HowMany, Session, must_be_meant, on_store, past, yes_option
+from astyqueue.cli.context import HowMany, Session, must_be_meant, on_store, yes_option
 from astyqueue.cli.output import body_of
+from astyqueue.cli.params import Moment
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from datetime import datetime
 
     from astyqueue.cli.output import Record
     from astyqueue.model.explanation import Explanation
@@ -44,18 +46,21 @@ def peek(session: Session, *, queue: str, limit: int, include: str) -> None:
 )
 @click.argument("queue")
 @click.option(
-    "--since", metavar="MOMENT", help="Begin at MOMENT: an age, such as 2h, or an ISO 8601 time. [default: the first]"
+    "--since",
+    type=Moment(ages=True),
+    metavar="MOMENT",
+    help="Begin at MOMENT: an age, such as 2h, or an ISO 8601 time. [default: the first]",
 )
 @click.option("--after", metavar="ID", help="Begin behind the message ID.")
 @click.option("-f", "--follow", is_flag=True, help="Show each message when it is due, and wait for more until Ctrl-C.")
 @on_store
-def browse(session: Session, *, queue: str, since: str | None, after: str | None, follow: bool) -> None:
+def browse(session: Session, *, queue: str, since: datetime | None, after: str | None, follow: bool) -> None:
     """Show all messages of QUEUE but dead letters, each in a line, in the order they were due. Claims nothing.
 
     A line has the moment at which the message was due first, its state, its id, its key and task if it has them, and
     its body.
     """
-    for found in session.queue(queue).browse(since=past(since), after=after, follow=follow):
+    for found in session.queue(queue).browse(since=since, after=after, follow=follow):
         session.output.lines([_in_a_line(found)], found.as_json())
 
 

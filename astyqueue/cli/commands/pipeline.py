@@ -12,6 +12,7 @@ import click
 from astyqueue.cli.commands.spark import paths_told_plainly, spark_session, told_plainly
 from astyqueue.cli.context import json_option, named, url_option, verbose_option
 from astyqueue.cli.errors import ExitCode, Failure
+from astyqueue.cli.params import DurationText, Moment
 from astyqueue.errors import NotFound
 
 if TYPE_CHECKING:
@@ -94,12 +95,14 @@ def pipeline() -> None:
 @_queue_option
 @click.option(
     "--since",
+    type=Moment(),
     metavar="MOMENT",
     help="Read from MOMENT on, such as 2026-11-21T09:00:00Z. [default: end of the last run - lateness]",
 )
-@click.option("--until", metavar="MOMENT", help="Read up to MOMENT. [default: now]")
+@click.option("--until", type=Moment(), metavar="MOMENT", help="Read up to MOMENT. [default: now]")
 @click.option(
     "--lateness",
+    type=DurationText(),
     metavar="DURATION",
     default="1h",
     show_default=True,
@@ -114,6 +117,7 @@ def pipeline() -> None:
 )
 @click.option(
     "--wait",
+    type=DurationText(),
     metavar="DURATION",
     default="0s",
     show_default=True,
@@ -123,7 +127,13 @@ def pipeline() -> None:
 @_master_option
 @_common
 def run(
-    *, url: str | None, as_json: bool, out: Path, queues: tuple[str, ...], report: Path | None, **options: str | None
+    *,
+    url: str | None,
+    as_json: bool,
+    out: Path,
+    queues: tuple[str, ...],
+    report: Path | None,
+    **options: Any,  # noqa: ANN401 - the other options above
 ) -> None:
     """Run the batch job."""
     from astyqueue.durations import as_microseconds
@@ -134,7 +144,7 @@ def run(
     output, place = _output(as_json=as_json), named(url)
     behaviours = _behaviours(place, queues)
     span, objectives = _span(options), _objectives(options)
-    wait = as_microseconds(options["wait"] or 0)
+    wait = as_microseconds(options["wait"])
     with spark_session(options["master"], name=_NAME, settings=_SETTINGS) as spark:
         job = Job(spark, out, objectives=objectives, approximately=bool(options["approximate"]), wait=wait)
         built = job.run(place, behaviours, span)
@@ -156,9 +166,10 @@ def run(
 )
 @_out_option
 @_queue_option
-@click.option("--since", metavar="MOMENT", help="Where the first run begins. [default: an hour ago]")
+@click.option("--since", type=Moment(), metavar="MOMENT", help="Where the first run begins. [default: an hour ago]")
 @click.option(
     "--watermark",
+    type=DurationText(),
     metavar="DURATION",
     default="2m",
     show_default=True,
@@ -170,7 +181,13 @@ def run(
 @_master_option
 @_common
 def stream(
-    *, url: str | None, as_json: bool, out: Path, queues: tuple[str, ...], once: bool, **options: str | None
+    *,
+    url: str | None,
+    as_json: bool,
+    out: Path,
+    queues: tuple[str, ...],
+    once: bool,
+    **options: Any,  # noqa: ANN401 - the other options above
 ) -> None:
     """Run the stream."""
     from astyqueue.durations import as_microseconds
@@ -180,8 +197,8 @@ def stream(
 
     output, place = _output(as_json=as_json), named(url)
     names = list(_behaviours(place, queues))
-    since = _moment(options["since"]) or _clock().now() - _HOUR
-    watermark = f"{as_microseconds(options['watermark'] or '2m')} microseconds"
+    since = _instant(options["since"]) or _clock().now() - _HOUR
+    watermark = f"{as_microseconds(options['watermark'])} microseconds"
     objectives = _objectives(options)
     with spark_session(options["master"], name=_NAME, level="ERROR", settings=_SETTINGS) as spark:
         followed = Stream(spark, out, objectives=objectives, watermark=watermark)
@@ -268,18 +285,18 @@ def _partly(queue: str, history: str) -> str:
     return f"queue {queue} keeps {what}"
 
 
-def _span(options: dict[str, str | None]) -> Span:
+def _span(options: Mapping[str, Any]) -> Span:
     from astyqueue.durations import as_microseconds
     from astyqueue.spark.pipeline.batch import Span
 
-    lateness = as_microseconds(options["lateness"] or "1h")
-    return Span(_moment(options["since"]), _moment(options["until"]), lateness, accept_gap=bool(options["accept_gap"]))
+    since, until = (_instant(options[name]) for name in ("since", "until"))
+    return Span(since, until, as_microseconds(options["lateness"]), accept_gap=bool(options["accept_gap"]))
 
 
-def _moment(text: str | None) -> int | None:
-    from astyqueue.durations import instant_of, parsed_moment
+def _instant(moment: datetime | None) -> int | None:
+    from astyqueue.durations import instant_of
 
-    return None if text is None else instant_of(parsed_moment(text))
+    return None if moment is None else instant_of(moment)
 
 
 def _objectives(options: Mapping[str, object]) -> Objectives:

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import click
 
 from astyqueue.cli.context import Session, on_store
-from astyqueue.errors import BadInput, Undecodable
+from astyqueue.cli.params import QueueSetting
+from astyqueue.errors import Undecodable
 from astyqueue.printable import printable_message
 
 if TYPE_CHECKING:
     from astyqueue.cli.output import Record
     from astyqueue.model.settings import Settings
-
-
-#: Settings that are yes or no, and those that are text even if they look like a number.
-_TRUTHS: Final = frozenset({"paused", "last_value"})
-_TEXTS: Final = frozenset({"overflow_to", "sort_header", "sort_classes"})
 
 
 @click.group(short_help="List queues, show and change their settings.")
@@ -91,12 +87,11 @@ def show(session: Session, *, name: str) -> None:
     """,
 )
 @click.argument("name")
-@click.argument("settings", nargs=-1, required=True, metavar="SETTING=VALUE...")
+@click.argument("settings", type=QueueSetting(), nargs=-1, required=True, metavar="SETTING=VALUE...")
 @on_store
-def set_settings(session: Session, *, name: str, settings: tuple[str, ...]) -> None:
+def set_settings(session: Session, *, name: str, settings: tuple[tuple[str, object], ...]) -> None:
     """Store the changes and print all settings."""
-    changes = dict(map(_setting, settings))
-    _print(session, session.queue(name).configure(**changes))
+    _print(session, session.queue(name).configure(**dict(settings)))
 
 
 @queues.command(
@@ -122,28 +117,6 @@ def permits(session: Session, *, name: str) -> None:
         as_json=lambda one: {"state": one[1], **one[0].as_json()},
         none="no process claims now" if found.limit else "any number of processes may claim: it has no limit",
     )
-
-
-def _setting(text: str) -> tuple[str, object]:
-    """Parse one `name=value`."""
-    name, separator, value = text.partition("=")
-    if not separator or not name or not value:
-        message = f"invalid setting {text!r}: write NAME=VALUE, as in lease=5m"
-        raise BadInput(message)
-    name = name.replace("-", "_")
-    if name in _TRUTHS:
-        return name, _truth(name, value)
-    if name in _TEXTS:
-        return name, value
-    return name, int(value) if value.isdecimal() else value
-
-
-def _truth(name: str, value: str) -> bool:
-    words = {"yes": True, "true": True, "on": True, "1": True, "no": False, "false": False, "off": False, "0": False}
-    if value.lower() not in words:
-        message = f"invalid value {value!r} for {name}: write yes or no"
-        raise BadInput(message)
-    return words[value.lower()]
 
 
 def _print(session: Session, settings: Settings) -> None:

@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from astyqueue.cli.context import Session, interruption, on_store, past
+from astyqueue.cli.context import Session, interruption, on_store
 from astyqueue.cli.errors import ExitCode
+from astyqueue.cli.params import Moment
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from astyqueue.model.views import RescanReport
 
 
@@ -25,11 +28,12 @@ if TYPE_CHECKING:
 @click.argument("queue")
 @click.option(
     "--since",
+    type=Moment(ages=True),
     metavar="MOMENT",
     help="Only messages of MOMENT or later: 2026-11-21T09:00:00Z, or an age such as 48h. [default: all]",
 )
 @on_store
-def rescan(session: Session, *, queue: str, since: str | None) -> None:
+def rescan(session: Session, *, queue: str, since: datetime | None) -> None:
     """Scan the ids of all messages in QUEUE for those that workers have scanned past and that no timer lists.
 
     These messages become due at once. They exist when a server stores messages long after they were sent: after an
@@ -42,7 +46,7 @@ def rescan(session: Session, *, queue: str, since: str | None) -> None:
     """
     opened = session.queue(queue)
     with interruption() as interrupted, _progress() as progress:
-        report = opened.rescan(past(since), progress=progress, cancelled=interrupted)
+        report = opened.rescan(since, progress=progress, cancelled=interrupted)
     stopped = ", then was interrupted" if interrupted() else ""
     unreadable = (
         f"; could not read {', '.join(report.unreadable)} (astyqueue doctor says why)" if report.unreadable else ""

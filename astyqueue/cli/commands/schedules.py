@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 from click.core import ParameterSource
 
 from astyqueue.cli.config import Deliberate
-from astyqueue.cli.context import Session, json_option, moment, on_store, url_option, verbose_option
+from astyqueue.cli.context import Session, json_option, on_store, url_option, verbose_option
 from astyqueue.cli.output import json_line
+from astyqueue.cli.params import DurationText, Moment
 from astyqueue.errors import BadInput
 from astyqueue.printable import printable
 from astyqueue.text import exact, iso
@@ -24,6 +25,7 @@ _DID: Final = {
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from datetime import datetime
 
     from astyqueue.cli.output import Record
     from astyqueue.schedules import Scheduled, Schedules
@@ -73,8 +75,8 @@ def show(session: Session, *, queue: str, name: str) -> None:
 @click.argument("queue")
 @click.argument("name")
 @click.option("--cron", metavar="EXPRESSION", help='At the times a cron expression matches: "0 9 * * mon-fri".')
-@click.option("--every", metavar="DURATION", help="Fixed interval starting now: 5m.")
-@click.option("--at", metavar="MOMENT", help="Once, at MOMENT: 2026-11-21T09:00:00+01:00.")
+@click.option("--every", type=DurationText(), metavar="DURATION", help="Fixed interval starting now: 5m.")
+@click.option("--at", type=Moment(), metavar="MOMENT", help="Once, at MOMENT: 2026-11-21T09:00:00+01:00.")
 @click.option("--zone", metavar="ZONE", help="Time zone of --cron, such as Europe/Paris. [default: UTC]")
 @click.option(
     "--count",
@@ -167,15 +169,18 @@ def run(session: Session, *, queue: str, name: str) -> None:
 @click.argument("name")
 @click.option(
     "--since",
+    type=Moment(ages=True),
     required=True,
     metavar="MOMENT",
     help="First moment of the range (inclusive): 2026-11-21T09:00:00Z, or an age such as 2h.",
 )
-@click.option("--until", required=True, metavar="MOMENT", help="Last moment of the range (inclusive).")
+@click.option(
+    "--until", type=Moment(ages=True), required=True, metavar="MOMENT", help="Last moment of the range (inclusive)."
+)
 @on_store
-def backfill(session: Session, *, queue: str, name: str, since: str, until: str) -> None:
+def backfill(session: Session, *, queue: str, name: str, since: datetime, until: datetime) -> None:
     """Send a message for each occurrence of the schedule NAME of QUEUE in a range, fired before or not."""
-    sent = _schedules_of(session, queue).backfill(name, moment(since), moment(until))
+    sent = _schedules_of(session, queue).backfill(name, since, until)
     session.output.done(f"sent {sent} messages to {queue}", {"name": name, "sent": sent})
 
 
@@ -266,9 +271,8 @@ def next_occurrences(session: Session, *, queue: str, name: str, count: int) -> 
     )
 
 
-def _trigger(options: dict[str, object]) -> Trigger:
+def _trigger(options: Mapping[str, Any]) -> Trigger:
     """The trigger from the options of `add`; BadInput unless exactly one is given."""
-    from astyqueue.durations import parsed_moment
     from astyqueue.triggers import Cron, Every, Once
 
     cron, every, at, count, zone = (options[name] for name in ("cron", "every", "at", "count", "zone"))
@@ -281,10 +285,9 @@ def _trigger(options: dict[str, object]) -> Trigger:
     if count is not None and at is not None:
         message = "--count needs --cron or --every: --at has one occurrence"
         raise BadInput(message)
-    counted = count if isinstance(count, int) else None
     if cron is not None:
-        return Cron(str(cron), "UTC" if zone is None else str(zone), count=counted)
-    return Every(str(every), count=counted) if every is not None else Once(parsed_moment(str(at)))
+        return Cron(cron, "UTC" if zone is None else zone, count=count)
+    return Every(every, count=count) if every is not None else Once(at)
 
 
 def _row(found: Scheduled) -> Record:

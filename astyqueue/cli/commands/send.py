@@ -15,6 +15,7 @@ import click
 
 from astyqueue.cli.context import Session, interruption, on_store
 from astyqueue.cli.errors import ExitCode, Failure, code_of
+from astyqueue.cli.params import DurationText, Moment
 from astyqueue.errors import AstyqueueError, BadInput
 from astyqueue.printable import printable_message
 from astyqueue.text import counted
@@ -57,10 +58,11 @@ _LONGEST: Final = 12 * 1024 * 1024
 @click.option("--task", metavar="NAME", help="Task to call, with BODY as its arguments. [default: none, a plain body]")
 @click.option(
     "--delay",
+    type=DurationText(),
     metavar="DURATION",
     help="Due this long after now: 10m, 1h30m, or a number of seconds. [default: 0]",
 )
-@click.option("--at", metavar="MOMENT", help="Due at MOMENT: 2026-11-21T09:00:00+01:00. [default: now]")
+@click.option("--at", type=Moment(), metavar="MOMENT", help="Due at MOMENT: 2026-11-21T09:00:00+01:00. [default: now]")
 @click.option("--key", help="Key of the message: a name of your own to find it by.")
 @click.option(
     "--unique",
@@ -86,11 +88,13 @@ _LONGEST: Final = 12 * 1024 * 1024
 )
 @click.option(
     "--expires",
+    type=DurationText(),
     metavar="DURATION",
     help="Dead-letter it if it is not delivered within this time after it is due. [default: never]",
 )
 @click.option(
     "--lease",
+    type=DurationText(),
     metavar="DURATION",
     help="How long a consumer has it before it is handed out again; 0: at most once. [default: the queue's lease]",
 )
@@ -132,11 +136,10 @@ def send(
 
 def message_of(text: str, options: dict[str, object]) -> Message:
     """A message with this body and the options of the command line."""
-    from astyqueue.durations import parsed_moment
     from astyqueue.model.message import Message
 
-    given = {name: value for name, value in options.items() if name not in {"task", "headers", "at"}}
-    task, at = options["task"], options.get("at")
+    given = {name: value for name, value in options.items() if name not in {"task", "headers"}}
+    task = options["task"]
     headers = _headers(options.get("headers"))
     body = _body(text)
     if task == "":
@@ -144,7 +147,7 @@ def message_of(text: str, options: dict[str, object]) -> Message:
         raise BadInput(problem)
     if task is not None:
         body, headers = _arguments(body), {**headers, "task": str(task)}
-    return Message(body, at=None if at is None else parsed_moment(str(at)), headers=headers or None, **given)  # type: ignore[arg-type]  # checked as it is sent
+    return Message(body, headers=headers or None, **given)  # type: ignore[arg-type]  # checked as it is sent
 
 
 def _body(text: str) -> object:

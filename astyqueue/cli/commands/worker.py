@@ -6,7 +6,7 @@ import importlib
 import logging
 import os
 import sys
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 from click.core import ParameterSource
@@ -14,15 +14,19 @@ from click.core import ParameterSource
 from astyqueue.cli.config import here
 from astyqueue.cli.context import FILE, url_option, verbose_option
 from astyqueue.cli.errors import ExitCode, Failure, trace_if_verbose
+from astyqueue.cli.params import Address, ByteSize, DurationText, Limits, Weights
 from astyqueue.printable import printable_message
 from astyqueue.stores.url import SPOOL_VARIABLE
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import timedelta
     from types import ModuleType
 
     from astyqueue.cli.worker.process_pipes import Supervised
     from astyqueue.tasks.app import App
 
+Command = TypeVar("Command", bound="Callable[..., object] | click.Command")
 _LEVELS = ("debug", "info", "warning", "error")
 #: Seconds after which a computing task yields the interpreter to other threads. The thread that claims and acks needs
 #: the interpreter a dozen times for one commit; with Python's usual 5 ms its acks would lag behind, so that a killed
@@ -32,41 +36,20 @@ _SWITCH_AFTER = 0.0005
 _USUAL: Final = "app"
 
 
-def _weights(context: click.Context, parameter: click.Parameter, text: str | None) -> dict[str, int] | None:
-    """Parse queues or patterns and their weights, such as `emails:3,'mail.*'`. Default weight: 1."""
-    if text is None:
-        return None
-    weights: dict[str, int] = {}
-    for part in text.split(","):
-        name, separator, weight = part.strip().partition(":")
-        if not name or name in weights or (separator and not weight.isdecimal()):
-            message = f"invalid queues {text!r}: name each queue once, optionally with a weight, as in emails:3,default"
-            raise click.BadParameter(message, context, parameter)
-        weights[name] = int(weight or 1)
-    return weights
-
-
-def _limits(context: click.Context, parameter: click.Parameter, text: str | None) -> dict[str, int] | None:
-    """Parse limits of queues or patterns, such as `mail=5,'sms.*=2'`."""
-    if text is None:
-        return None
-    limits: dict[str, int] = {}
-    for part in text.split(","):
-        name, _, limit = part.strip().partition("=")
-        if not name or name in limits or not limit.isdecimal() or not int(limit):
-            message = f"invalid limits {text!r}: name each queue once, with a number from 1 up, as in mail=5,sms=2"
-            raise click.BadParameter(message, context, parameter)
-        limits[name] = int(limit)
-    return limits
+def _duration_option(name: str, default: str, text: str, *, least: str = "") -> Callable[[Command], Command]:
+    """An option with a duration."""
+    kind = DurationText(least=least)
+    return click.option(name, type=kind, default=default, show_default=True, metavar="DURATION", help=text)
 
 
 @click.command(
     short_help="Run the tasks of an app.",
-    help="""Run the tasks of APP, given as module:name, such as shop.tasks:app. [default: ASTYQUEUE_APP]
+    help="""Run the tasks of APP, given as module:name, such as shop.tasks:app. [default: the variable
+    ASTYQUEUE_APP, or app under [worker] in ./astyqueue.toml]
 
-    The module is searched for in the current directory first. TERM or INT (Ctrl-C) drains the worker: it claims no more
-    messages, running tasks can finish within --drain-timeout, and unstarted messages are released to other workers at
-    once. A second signal releases all messages and exits at once. Neither costs a message an attempt. USR1 logs the
+    The module is searched for in the current directory first. TERM, INT (Ctrl-C) or HUP drains the worker: it claims no
+    more messages, running tasks can finish within --drain-timeout, and unstarted messages are released to other workers
+    at once. A second signal releases all messages and exits at once. Neither costs a message an attempt. USR1 logs the
     stacks of all threads; USR2 makes it quiet: it claims no more, and runs on. `astyqueue workers` does so by name.
 
     With -p, a supervisor starts N processes, and starts those again that die, after a pause that doubles from 1s to
@@ -78,7 +61,7 @@ def _limits(context: click.Context, parameter: click.Parameter, text: str | None
       1  any other error                           6  stalled, with --on-stall=exit
       2  invalid option, or no such app            7  with -p: a process died at once five times in a row
       3  the store cannot be reached               75  under -p: ended to be started again
-      4  --max-stalled tasks are past their        130, 143  exited at a second INT or TERM
+      4  --max-stalled tasks are past their        129, 130, 143  exited at a second HUP, INT or TERM
          timeout                                   128 + n  with -p: signal n killed a process
     """,
     epilog="""\b
@@ -89,17 +72,24 @@ def _limits(context: click.Context, parameter: click.Parameter, text: str | None
 @click.option(
     "-Q",
     "--queues",
-    callback=_weights,
+    type=Weights(),
     metavar="NAME[:WEIGHT],...",
     help="Queues to serve, and their turns while several have messages. A quoted pattern such as 'mail.*' serves all "
     "queues of the store that match; new ones join within five seconds. [default: all queues of the app, weight 1]",
 )
 @click.option(
     "--limit",
-    callback=_limits,
+    type=Limits(),
     metavar="NAME=N,...",
     help="At most N messages of a queue at the same time in this worker, whatever the kinds of their tasks; NAME may "
     "be a quoted pattern. With -p, in each process. [default: no limit]",
+)
+@click.option(
+    "--prefetch",
+    type=click.IntRange(0, 100_000),
+    metavar="N",
+    help="Claim up to N messages of each queue ahead, before a thread is free for them. [default: as many as quick "
+    "tasks need, and none beside slow ones]",
 )
 @click.option(
     "-c",
@@ -126,6 +116,19 @@ def _limits(context: click.Context, parameter: click.Parameter, text: str | None
     "claim nothing, and each process of -p has N. [default: one for each processor]",
 )
 @click.option(
+    "--max-messages-per-child",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Replace a child process (--child-processes) after N messages. [default: never]",
+)
+@click.option(
+    "--max-child-rss",
+    type=ByteSize(),
+    metavar="SIZE",
+    help="Replace a child process that has more resident memory after a message, such as 512MiB. [default: never]",
+)
+@_duration_option("--blocked-after", "1s", "Log an `async def` task that keeps the event loop for longer than this.")
+@click.option(
     "-p",
     "--processes",
     type=click.IntRange(1, 256),
@@ -133,12 +136,8 @@ def _limits(context: click.Context, parameter: click.Parameter, text: str | None
     help="Run N workers as processes, each with all these options, under a supervisor. "
     "[default: one, without a supervisor]",
 )
-@click.option(
-    "--drain-timeout",
-    default="30s",
-    show_default=True,
-    metavar="DURATION",
-    help="How long running tasks can take to finish after the first TERM or INT.",
+@_duration_option(
+    "--drain-timeout", "30s", "How long running tasks can take to finish after the first TERM, INT or HUP."
 )
 @click.option(
     "--burst",
@@ -160,22 +159,22 @@ def _limits(context: click.Context, parameter: click.Parameter, text: str | None
 )
 @click.option(
     "--max-rss",
+    type=ByteSize(),
     metavar="SIZE",
-    help="Drain and exit once the process has more resident memory, such as 512MiB; -p starts it again.",
+    help="Drain and exit once the process has more resident memory, such as 512MiB, without its child processes; -p "
+    "starts it again.",
 )
-@click.option(
+@_duration_option(
     "--heartbeat",
-    default="15s",
-    show_default=True,
-    metavar="DURATION",
-    help="How often the worker reports to the store, and looks for commands to it (`astyqueue workers`).",
+    "15s",
+    "How often the worker reports to the store, and looks for commands to it (`astyqueue workers`).",
+    least="1s",
 )
-@click.option(
+@_duration_option(
     "--stall-after",
-    default="5m",
-    show_default=True,
-    metavar="DURATION",
-    help="The worker has stalled when work is due and no task of it began or ended for longer than this.",
+    "5m",
+    "The worker has stalled when work is due and no task of it began or ended for longer than this.",
+    least="1s",
 )
 @click.option(
     "--on-stall",
@@ -186,6 +185,7 @@ def _limits(context: click.Context, parameter: click.Parameter, text: str | None
 )
 @click.option(
     "--health",
+    type=Address(),
     metavar="[HOST:]PORT",
     help="Answer GET /livez and /readyz here. With -p, the supervisor does, for all processes.",
 )
@@ -277,13 +277,13 @@ def _supervise(
     processes: int,
     *,
     reload: bool,
-    health: str | None,
-    stall_after: str,
+    health: tuple[str, int] | None,
+    stall_after: timedelta,
     on_stall: str,
     **_: object,
 ) -> int:
     """Start processes with the same options, until all have ended."""
-    from astyqueue.cli.worker.health_server import HealthServer, parsed_address
+    from astyqueue.cli.worker.health_server import HealthServer
     from astyqueue.cli.worker.source_watch import SourceWatch
     from astyqueue.cli.worker.supervisor import ProcessSupervisor, SupervisedBy
     from astyqueue.durations import as_microseconds
@@ -292,7 +292,7 @@ def _supervise(
     watched = SupervisedBy(silence=as_microseconds(stall_after), kills=on_stall == "exit", changed=changed)
     supervisor = ProcessSupervisor(processes, watched)
     if health is not None:
-        HealthServer(parsed_address(health), supervisor.health).start()
+        HealthServer(health, supervisor.health).start()
     return supervisor.run()
 
 
@@ -302,35 +302,39 @@ def _serve(
     *,
     queues: dict[str, int] | None,
     limit: dict[str, int] | None,
+    prefetch: int | None,
     concurrency: int,
     coroutines: int,
     child_processes: int | None,
-    drain_timeout: str,
+    max_messages_per_child: int | None,
+    max_child_rss: int | None,
+    blocked_after: timedelta,
+    drain_timeout: timedelta,
     burst: bool,
     no_schedule: bool,
     max_messages: int | None,
     max_stalled: int | None,
-    **watched: str,
+    **watched: Any,  # noqa: ANN401 - the options of `Watches`
 ) -> int | None:
     """Run until the work is done or a signal arrives. Returns a code to exit with at once, None to end as usual."""
     from astyqueue.cli.commands.burst import WhenEmpty
     from astyqueue.cli.worker.run import Watches, WorkerRun
-    from astyqueue.durations import as_microseconds
 
-    as_microseconds(drain_timeout)
-    watches = Watches(**watched)
-    watches.check()
     dispatcher = app.worker(
         queues,
         limits=limit,
+        prefetch=prefetch,
         concurrency=concurrency,
         coroutines=coroutines,
+        blocked_after=blocked_after,
         processes=child_processes,
+        max_messages_per_child=max_messages_per_child,
+        max_child_rss=max_child_rss,
         schedules=not no_schedule,
         max_messages=max_messages,
         max_stalled=max_stalled,
     )
-    run = WorkerRun(dispatcher, drain_timeout, supervised, watches)
+    run = WorkerRun(dispatcher, drain_timeout, supervised, Watches(**watched))
     if burst:
         WhenEmpty(dispatcher.queues, run.end).watch()
     return run.until_ended()

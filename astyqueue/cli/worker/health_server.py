@@ -17,21 +17,10 @@ from typing import Final, NamedTuple
 from astyqueue.cli.errors import ExitCode, Failure
 from astyqueue.dispatch.presence.worker_presence import WorkerPresence
 
-_LOOPBACK: Final = "127.0.0.1"
 #: Requests that are answered at once; more are refused, so that slow clients do not take threads without limit.
 _AT_ONCE: Final = 16
 #: Seconds that a client has to send its request.
 _PATIENCE: Final = 5
-_PORTS: Final = range(65_536)
-
-
-def parsed_address(text: str) -> tuple[str, int]:
-    """The host and port of `HOST:PORT`, `:PORT` or `PORT`. Default host: this machine's loopback."""
-    host, _, port = text.rpartition(":")
-    if not port.isdecimal() or int(port) not in _PORTS:
-        message = f"invalid address {text!r}: give HOST:PORT or PORT, such as 127.0.0.1:8080"
-        raise Failure(message, ExitCode.BAD_INPUT)
-    return host.strip("[]") or _LOOPBACK, int(port)
 
 
 class Health(NamedTuple):

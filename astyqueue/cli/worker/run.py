@@ -9,8 +9,8 @@ import threading
 from dataclasses import dataclass
 from typing import Final
 
-from astyqueue.cli.errors import ExitCode, Failure
-from astyqueue.cli.worker.health_server import HealthServer, health_of, parsed_address
+from astyqueue.cli.errors import ExitCode
+from astyqueue.cli.worker.health_server import HealthServer, health_of
 from astyqueue.cli.worker.memory import MemoryWatch
 from astyqueue.cli.worker.process_pipes import Status, Supervised
 from astyqueue.cli.worker.signals import Signals
@@ -20,36 +20,22 @@ from astyqueue.dispatch.presence.stall_watch import Stall
 from astyqueue.dispatch.presence.worker_presence import WorkerPresence
 from astyqueue.durations import Duration, as_microseconds
 from astyqueue.errors import Closed
-from astyqueue.journal.settings import as_bytes
 from astyqueue.units import SECOND
 from astyqueue.waiting import Wakeup
 
 #: The time that a worker which has stalled gets to release its messages.
 _STOPPED_WITHIN: Final = 5 * SECOND
-#: The shortest heartbeat, and the shortest time after which a worker can have stalled.
-_LEAST: Final = SECOND
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watches:
-    """What watches a run, as its options say: durations and sizes as text, None where an option was not given."""
+    """What watches a run, as its options say: None where an option was not given; `max_rss` is in bytes."""
 
-    heartbeat: str
-    stall_after: str
+    heartbeat: Duration
+    stall_after: Duration
     on_stall: str
-    max_rss: str | None
-    health: str | None
-
-    def check(self) -> None:
-        """Raise BadInput for an option that is wrong."""
-        for option, text in (("--heartbeat", self.heartbeat), ("--stall-after", self.stall_after)):
-            if as_microseconds(text) < _LEAST:
-                message = f"{option} is {text}: give at least 1s"
-                raise Failure(message, ExitCode.BAD_INPUT)
-        if self.max_rss is not None:
-            as_bytes(self.max_rss, "--max-rss")
-        if self.health is not None:
-            parsed_address(self.health)
+    max_rss: int | None
+    health: tuple[str, int] | None
 
 
 class WorkerRun:
@@ -75,11 +61,11 @@ class WorkerRun:
         if watches.on_stall == "exit":
             presence.on_stall = self._exit_stalled
         if watches.max_rss is not None:
-            MemoryWatch(as_bytes(watches.max_rss, "--max-rss"), self._drain).start()
+            MemoryWatch(watches.max_rss, self._drain).start()
         if self._supervised is not None:  # its supervisor answers for all processes
             self._supervised.status = lambda: status_of(presence)
         elif watches.health is not None:
-            HealthServer(parsed_address(watches.health), lambda: health_of(presence)).start()
+            HealthServer(watches.health, lambda: health_of(presence)).start()
 
     def _drain(self) -> None:
         self._dispatcher.drain(self._drain_timeout, wait=False)

@@ -12,7 +12,8 @@ from astyqueue.cli.worker.process_pipes import Supervised
 from astyqueue.dispatch.dispatcher import Dispatcher
 from astyqueue.durations import Duration
 
-_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
+#: Those that end a worker or a supervisor.
+ENDS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _OTHERS: Final = (signal.SIGUSR1, signal.SIGUSR2)
 #: The number of the signal that stops a worker at once.
 _STOPS: Final = 2
@@ -20,12 +21,18 @@ _STOPS: Final = 2
 _BY_SIGNAL: Final = 128
 
 
+def ends_handled() -> list[signal.Signals]:
+    """The signals that end this process; without HUP if it was started to outlive its terminal, as `nohup` does."""
+    ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    return [number for number in ENDS if number is not signal.SIGHUP or not ignored]
+
+
 class Signals:
     """The signals to a worker, and the requests of its supervisor, which stand for signals.
 
-    The first TERM or INT drains the worker, the second releases running messages and exits, a third kills the process.
-    A signal that comes from the supervisor too counts once. USR1 logs the stacks of all threads, USR2 makes the worker
-    quiet. A process that a task forked ends at the first TERM or INT.
+    The first TERM, INT or HUP drains the worker, the second releases running messages and exits, a third kills the
+    process. A signal that comes from the supervisor too counts once. USR1 logs the stacks of all threads, USR2 makes
+    the worker quiet. A process that a task forked ends at the first TERM, INT or HUP.
     """
 
     def __init__(self, dispatcher: Dispatcher, drain_timeout: Duration, supervised: Supervised | None = None) -> None:
@@ -39,7 +46,7 @@ class Signals:
 
     def catch(self) -> None:
         """Install the handlers."""
-        for number in (*_SIGNALS, *_OTHERS):
+        for number in (*ends_handled(), *_OTHERS):
             signal.signal(number, self._on_signal)
         if self._supervised is not None:
             self._supervised.watch(self._on_request, drain_on=signal.SIGTERM)
@@ -74,7 +81,7 @@ class Signals:
             self._dispatcher.stop(wait=False)
 
     def _act(self, number: int) -> None:
-        """Do what a signal asks for that ends nothing; in a thread, as a signal comes in the middle of anything."""
+        """Handle a signal that ends nothing, in a thread: a signal may interrupt any code."""
         presence = self._dispatcher.presence
         act = presence.log_stacks if number == signal.SIGUSR1 else presence.quiet
         threading.Thread(target=act, name="astyqueue:signal", daemon=True).start()

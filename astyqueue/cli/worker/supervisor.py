@@ -18,6 +18,7 @@ from typing import Final
 from astyqueue.cli.errors import ExitCode
 from astyqueue.cli.worker.health_server import Health
 from astyqueue.cli.worker.process_pipes import DRAIN, Status
+from astyqueue.cli.worker.signals import ENDS, ends_handled
 from astyqueue.cli.worker.worker_process import WorkerProcess
 from astyqueue.clock import SystemClock
 from astyqueue.dispatch.worker_log import log_event
@@ -29,8 +30,6 @@ _DEATHS: Final = 5
 #: The pause before a process is started again, doubled after each one that died at once, up to the second figure.
 _PAUSE: Final = SECOND
 _LONGEST: Final = 60 * SECOND
-#: Signals that end the workers: the first drains them, the second stops them, the third kills them.
-_ENDS: Final = (signal.SIGTERM, signal.SIGINT)
 #: Signals that are passed on.
 PASSED_ON: Final = (signal.SIGUSR1, signal.SIGUSR2)
 _STOP: Final = 2
@@ -48,7 +47,7 @@ class _SignalStream:
         os.set_blocking(write_end, False)
         os.set_blocking(self._read_end, False)
         signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
-        for number in (*_ENDS, *PASSED_ON, signal.SIGCHLD):
+        for number in (*ends_handled(), *PASSED_ON, signal.SIGCHLD):
             signal.signal(number, lambda *_: None)
 
     def wait(self, seconds: float) -> bytes:
@@ -110,11 +109,11 @@ class ProcessSupervisor:
         if number in PASSED_ON:
             for child in self._children:
                 child.request(0, number)
-        elif number in _ENDS:
+        elif number in ENDS:
             self._end(number)
 
     def _end(self, number: int) -> None:
-        """Go one stage further: drain, stop, kill."""
+        """Go one stage further: the first signal drains the workers, the second stops them, the third kills them."""
         self._stage += 1
         log_event(logging.INFO, "end", stage={1: "drain", _STOP: "stop"}.get(self._stage, "kill"))
         for child in self._children:

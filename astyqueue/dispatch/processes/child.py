@@ -1,7 +1,7 @@
 """What a child process does: it runs handlers that its parent names, one delivery at a time, until the parent ends.
 
-It runs them in its main thread. Ctrl-C and SIGTERM reach a whole group of processes, and the parent decides what they
-mean: a child takes no notice of either. When the parent is gone, however it ended, the kernel ends the child.
+It runs them in its main thread. Ctrl-C, SIGTERM and SIGHUP reach a whole group of processes, and the parent decides
+what they mean: a child takes no notice of them. When the parent is gone, however it ended, the kernel ends the child.
 """
 
 from __future__ import annotations
@@ -239,7 +239,7 @@ def ignore(_signal: int, _frame: FrameType | None) -> None:
 
 def main(incoming: int, outgoing: int, life_end: int) -> None:
     """Run this process: it inherits two pipes, and a socket whose other end is closed when its parent ends."""
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, ignore)
     end_with(socket.socket(fileno=life_end))
     channel = Channel(incoming, outgoing)

@@ -40,6 +40,15 @@ class Shell:
         [line] = result.stderr.splitlines()
         return line
 
+    def usage_error(self, *words: str) -> str:
+        """What a command says of its options that are wrong, after the line with its usage."""
+        result = self(*words, code=2)
+        assert result.stdout == ""
+        usage, try_help, empty, error = result.stderr.splitlines()
+        assert usage.startswith("Usage: astyqueue ")
+        assert (try_help.startswith("Try 'astyqueue "), empty) == (True, "")
+        return error
+
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

@@ -77,6 +77,11 @@ def _elsewhere(typed: str, command: click.Command) -> str:
         for option in command.params
         if isinstance(option, click.Option) and option.name != "verbose"
     ]
+    rows[:0] = [
+        f"| `{argument.make_metavar(click.Context(command))}` | `{argument.envvar}` | `{argument.name}` |"
+        for argument in command.params
+        if isinstance(argument, click.Argument) and argument.envvar
+    ]
     head = f"| option | in the environment | in `./astyqueue.toml`, under `[{name}]` |"
     return "\n".join([head, "|---|---|---|", *rows, ""])
 

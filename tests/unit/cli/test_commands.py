@@ -144,7 +144,7 @@ def test_a_queue_is_made_by_a_send_only_when_asked_to(shell: Shell, connection: 
 
 
 def test_a_message_that_is_refused_makes_no_queue(shell: Shell) -> None:
-    shell.error("send", "emails", "1", "--create", "--at", "2026-11-21T09:00:00", code=2)
+    shell.usage_error("send", "emails", "1", "--create", "--at", "2026-11-21T09:00:00")
     assert shell.json("queues", "list") == []
 
 
@@ -210,9 +210,6 @@ def test_a_task_is_called_by_its_name(shell: Shell, connection: Connection, argu
         (["hello"], "the body is not JSON"),
         (["3", "--task", "welcome"], "invalid task arguments: give a JSON list"),
         (["1", "--priority", "7"], "has one priority, 0"),
-        (["1", "--delay=-5"], "'-5' is not a duration"),
-        (["1", "--at", "2026-11-21"], "has no time zone: write 2026-11-21T00:00:00Z for UTC"),
-        (["1", "--at", "noon"], "'noon' is not a moment"),
         (["1", "--header", "trace"], "invalid header 'trace': write NAME=TEXT"),
         (["1", "--lines"], "give - as BODY"),
         (["[1]", "--task", ""], "--task is empty"),
@@ -293,9 +290,7 @@ def test_settings_are_shown_in_the_words_they_are_set_by(shell: Shell) -> None:
 @pytest.mark.parametrize(
     ("setting", "told"),
     [
-        ("lease", "invalid setting 'lease': write NAME=VALUE"),
         ("lease=5x", "'5x' is not a duration"),
-        ("paused=maybe", "invalid value 'maybe' for paused: write yes or no"),
         ("leese=5m", "no setting 'leese'"),
         ("time_shards=3", "fixed when a queue is created"),
         ("max_attempts=0", "max_attempts"),

@@ -140,3 +140,15 @@ def test_other_projects_say_nothing_of_us(shell: Shell, three: Path) -> None:
 def test_a_slip_in_the_file_is_named(shell: Shell, three: Path, text: str, told: str) -> None:
     (three / "astyqueue.toml").write_text(text)
     assert told in shell.error("counts", code=2)
+
+
+def test_the_app_of_a_worker_may_be_named_in_the_file(shell: Shell, folder: Path) -> None:
+    (folder / "astyqueue.toml").write_text('[worker]\napp = "nowhere:app"\n')
+    assert "no module 'nowhere'" in shell("worker", code=2).stderr
+    assert "no module 'elsewhere'" in shell("worker", "elsewhere:app", code=2).stderr
+
+
+def test_a_file_that_others_can_write_names_no_app(shell: Shell, folder: Path) -> None:
+    (folder / "astyqueue.toml").write_text('[worker]\napp = "nowhere:app"\n')
+    (folder / "astyqueue.toml").chmod(0o666)
+    assert "app is read from a file only if no other user can write to it" in shell("worker", code=2).stderr

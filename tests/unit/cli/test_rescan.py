@@ -61,7 +61,7 @@ def test_how_far_back_it_looks_can_be_said(shell: Shell, connection: Connection,
 
 def test_a_moment_that_is_none_is_reported(shell: Shell, connection: Connection) -> None:
     connection.queue("emails")
-    assert "is not a moment" in shell.error("rescan", "emails", "--since", "yesterday", code=2)
+    assert "is not a moment" in shell.usage_error("rescan", "emails", "--since", "yesterday")
     assert "no queue 'emials'" in shell.error("rescan", "emials", code=1)
 
 

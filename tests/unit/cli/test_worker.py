@@ -174,14 +174,15 @@ def notes(folder: Path) -> list[str]:
 
 
 @pytest.mark.every_store
-def test_term_finishes_what_runs_and_gives_back_the_rest(
-    worker: Callable[..., Worker], emails: Connection, jobs: Path
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_term_and_hup_finish_what_runs_and_give_back_the_rest(
+    worker: Callable[..., Worker], emails: Connection, jobs: Path, number: signal.Signals
 ) -> None:
     for _ in range(3):
         send(emails, "hold", "gate")
     process = worker("jobs:app", "-Q", "emails", "-c", "1")
     process.until("begun")
-    process.signal(signal.SIGTERM)
+    process.signal(number)
     process.until("drain")
     (jobs / "gate").write_text("open")
     process.ends(0)
@@ -191,7 +192,7 @@ def test_term_finishes_what_runs_and_gives_back_the_rest(
     ] * 2
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129)])
 def test_a_second_signal_gives_back_what_runs(
     worker: Callable[..., Worker], emails: Connection, jobs: Path, number: signal.Signals, code: int
 ) -> None:
@@ -359,7 +360,7 @@ def test_a_worker_sends_into_a_spool_and_forwards_what_is_in_it_at_its_end(
         (["jobs:app", "-Q", "emials"], 2, "Error: this app has no queue 'emials', it has emails, default"),
         (["jobs:app", "-Q", "emails:x"], 2, "emails:3,default"),
         (["jobs:app", "-Q", "emails:0"], 2, "Error: weight is 0: give a whole number from 1 to 1000"),
-        (["jobs:app", "--drain-timeout", "soon"], 2, "Error: 'soon' is not a duration"),
+        (["jobs:app", "--drain-timeout", "soon"], 2, "for '--drain-timeout': 'soon' is not a duration"),
         (["jobs:app", "--url", "amqp://"], 2, "Error: unknown kind of store 'amqp'"),
         (["jobs:app", "--url", "sqlite:////no/such/place/work.db"], 3, "create it"),
     ],

@@ -16,9 +16,13 @@ from tests.unit.cli.reference import flag, key, variables
 VALUES: Final = {
     "--queues": "emails:3,default",
     "--limit": "emails=2,sms.*=5",
+    "--prefetch": "20",
     "--concurrency": "3",
     "--coroutines": "50",
     "--child-processes": "3",
+    "--max-messages-per-child": "100",
+    "--max-child-rss": "256MiB",
+    "--blocked-after": "250ms",
     "--processes": "2",
     "--drain-timeout": "5s",
     "--burst": True,

@@ -184,7 +184,7 @@ def test_no_child_is_killed_by_the_signals_that_its_parent_gets(stage: Stage, tm
     dispatcher = stage.begin(built(stage, in_children.held).processes(1).build())
     pid = pid_from(line)
     assert os.getpgid(pid) == pid
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         os.kill(pid, number)
     go.write_text("go", encoding="utf-8")
     dispatcher.drain(None)

@@ -1,4 +1,4 @@
-"""An app whose task runs in child processes."""
+"""Apps whose tasks run in child processes."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from astyqueue import App, aio, current_delivery
 
 app = App()
 awaited = aio.App()
+replaced = App()
 
 
 @app.task(kind="process")
@@ -24,3 +25,10 @@ def write_down(notes: str, text: str) -> None:
 def awaited_write(notes: str) -> None:
     """The same in an app whose sends are awaited."""
     Path(notes).write_text("written", encoding="utf-8")
+
+
+@replaced.task(kind="process")
+def note_process(notes: str) -> None:
+    """Note which process handles this."""
+    with Path(notes).open("a", encoding="utf-8") as lines:
+        lines.write(f"{os.getpid()}\n")

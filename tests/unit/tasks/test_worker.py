@@ -8,15 +8,15 @@ import os
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
-from typing import cast
+from typing import Unpack, cast
 
 import pytest
 
 from astyqueue import aio
 from astyqueue.errors import BadInput, BadSetting, NotFound, Reject, Retry
 from astyqueue.model.views import DeadLetter
-from astyqueue.queue.delivery.delivery import Delivery
 from astyqueue.tasks import App, current_delivery
+from astyqueue.tasks.app_worker import WorkerOptions
 from tests.support.places import Place
 from tests.unit.tasks import child_tasks
 
@@ -119,6 +119,25 @@ def test_a_task_runs_in_a_child_process_which_may_send_others(tmp_path: Path) ->
     (first, one, _), (second, other, _) = (line.split() for line in notes.read_text(encoding="utf-8").splitlines())
     assert (first, one) == (second, other)
     assert int(first) != os.getpid()
+
+
+def test_the_child_processes_of_a_worker_are_replaced_as_its_options_say(tmp_path: Path) -> None:
+    def children(notes: Path, **options: Unpack[WorkerOptions]) -> int:
+        """The number of processes that handle three messages."""
+        child_tasks.note_process.send_many(child_tasks.note_process.call(str(notes)) for _ in range(3))
+        child_tasks.replaced.worker(**options).run()
+        return len(set(notes.read_text(encoding="utf-8").split()))
+
+    with child_tasks.replaced as app:
+        app.url = f"sqlite:///{tmp_path}/work.db"
+        assert children(tmp_path / "kept", processes=1, max_messages=3) == 1
+        assert children(tmp_path / "number", processes=1, max_messages=3, max_messages_per_child=2) == 2
+        assert children(tmp_path / "size", processes=1, max_messages=3, max_child_rss=1) == 3
+
+
+def test_the_time_after_which_a_blocked_loop_is_logged_is_checked(app: App) -> None:
+    with pytest.raises(BadInput, match="'soon' is not a duration"):
+        app.worker(blocked_after="soon")
 
 
 def test_a_task_that_a_child_could_not_import_is_refused_when_the_worker_is_made(app: App) -> None:
@@ -375,22 +394,6 @@ def test_a_worker_says_what_it_serves_with_how_many_threads(
     assert ready["tasks"].endswith(",mail.19,and 3 more")
     if place.kind == "sqlite":
         assert ready["store"].endswith("/work.db")
-
-
-def test_middleware_is_wrapped_around_every_task(app: App, seen: Seen) -> None:
-    def around(delivery: Delivery, call_next: Callable[[Delivery], object]) -> object:
-        seen.note("before")
-        call_next(delivery)
-        seen.note("after")
-        return None
-
-    @app.task
-    def welcome() -> None:
-        seen.note("welcome")
-
-    welcome.send()
-    with app.worker(middleware=[around]):
-        assert seen.first(3) == ["before", "welcome", "after"]
 
 
 def test_a_queue_that_the_app_does_not_have_is_refused(app: App) -> None:

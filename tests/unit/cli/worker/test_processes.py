@@ -19,13 +19,16 @@ pytestmark = pytest.mark.stores("sqlite", "cassandra")
 
 
 @pytest.mark.every_store
-def test_term_drains_all_processes_and_nothing_is_lost(worker: Start, emails: Connection, jobs: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_term_and_hup_drain_all_processes_and_nothing_is_lost(
+    worker: Start, emails: Connection, jobs: Path, number: signal.Signals
+) -> None:
     for _ in range(4):
         send(emails, "hold", "gate")
     supervisor = worker("jobs:app", "-Q", "emails", "-c", "1", "-p", "2")
     for _ in range(2):
         supervisor.until("begun")
-    supervisor.signal(signal.SIGTERM)
+    supervisor.signal(number)
     for _ in range(2):
         supervisor.until(" drain queues=")
     let_go(supervisor, jobs / "gate")
@@ -35,6 +38,25 @@ def test_term_drains_all_processes_and_nothing_is_lost(worker: Start, emails: Co
         ("waiting", 0)
     ] * 2
     assert {"astyqueue.worker[1]", "astyqueue.worker[2]"} <= set(supervisor.output.split())
+
+
+@pytest.mark.parametrize("processes", [[], ["-p", "1"]], ids=["alone", "supervised"])
+def test_a_worker_that_was_started_to_ignore_hup_ignores_it_as_with_nohup(
+    worker: Start, emails: Connection, jobs: Path, processes: list[str]
+) -> None:
+    send(emails, "hold", "gate")
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        process = worker("jobs:app", "-Q", "emails", "-c", "1", *processes)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    process.until("begun")
+    process.signal(signal.SIGHUP)
+    process.signal(signal.SIGTERM)  # the second signal would stop what runs
+    process.until(" drain queues=")
+    (jobs / "gate").write_text("open")
+    process.ends(0)
+    assert notes(jobs) == ["held"]
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])

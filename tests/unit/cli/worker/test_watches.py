@@ -154,8 +154,8 @@ def test_clients_that_send_nothing_do_not_keep_probes_waiting(worker: Start, ema
     [
         (["--health", "nowhere"], "invalid address 'nowhere'"),
         (["--health", "127.0.0.1:70000"], "invalid address"),
-        (["--heartbeat", "1ms"], "--heartbeat is 1ms: give at least 1s"),
-        (["--max-rss", "much"], "--max-rss is 'much'"),
+        (["--heartbeat", "1ms"], "for '--heartbeat': 1ms is too short: give at least 1s"),
+        (["--max-rss", "much"], "for '--max-rss': the size is 'much'"),
     ],
 )
 def test_a_watch_that_cannot_be_is_refused(worker: Start, words: list[str], said: str) -> None:
