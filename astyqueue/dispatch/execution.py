@@ -223,8 +223,17 @@ class HandlerExecutions:
         return True
 
     def _worth_beginning(self, delivery: Delivery, now: int) -> bool:
-        """Whether its lease is current after the wait, and the dispatcher is not being stopped; else release it."""
+        """Whether it has not expired, its lease is current after the wait, and the dispatcher is not being stopped.
+
+        Else it becomes a dead letter, or is released.
+        """
         lease = delivery.lease
+        expired = self._queue.terms.expired(delivery)
+        if expired is not None and (lease is None or not delivery.settled):
+            self.verdicts.expired(delivery)
+            if lease is not None:
+                self.hand_in(delivery, expired)
+            return False
         if not self._over and (lease is None or (self._due(lease.timer) > now and not delivery.settled)):
             return True
         if not delivery.settled:

@@ -310,6 +310,11 @@ class DeliveryLog:
         log_event(logging.WARNING, "dropped", **_facts(delivery, None), outcome=delivery.settled)
 
     @log_safely
+    def expired(self, delivery: Delivery) -> None:
+        """Log that a message expired while it waited here: it becomes a dead letter; one at most once is lost."""
+        log_event(logging.WARNING, "expired", **_facts(delivery, None))
+
+    @log_safely
     def not_begun(self, delivery: Delivery) -> None:
         """Log that the lease or the time to drain ended before the handler began, as in a suspended process."""
         log_event(logging.WARNING, "not begun", **_facts(delivery, None))
