@@ -18,6 +18,7 @@ from astyqueue.dispatch.execution import HandlerExecutions
 from astyqueue.dispatch.handlers import AsyncCall, refuse_unfinished
 from astyqueue.dispatch.running_executions import BegunExecution, Cancelled, Interrupted
 from astyqueue.dispatch.slots import FreeSlots
+from astyqueue.dispatch.stacks import stack_of_coroutine
 from astyqueue.dispatch.worker_log import log_blocked
 from astyqueue.queue.delivery.base_delivery import DeliveryFactory
 from astyqueue.queue.delivery.delivery import Delivery
@@ -285,6 +286,12 @@ class CoroutinePool:
         if not self._called:
             self._called = True
             asyncio.get_running_loop().call_soon(self._fill)
+
+    def stack_of(self, delivery: Delivery) -> str:
+        """Where the coroutine of a delivery waits. Any thread may call this."""
+        in_flight, batch = self._in_flight.get(delivery), self._batches.get(delivery)
+        task = in_flight.task if in_flight is not None else batch.task if batch is not None else None
+        return "" if task is None else stack_of_coroutine(task.get_coro())
 
     def interrupt(self, delivery: Delivery) -> None:
         """Cancel the coroutine of a delivery that was given up. Any thread may call this."""

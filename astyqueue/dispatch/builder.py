@@ -40,6 +40,7 @@ THREADS: Final = 8
 _THREADS_AT_MOST: Final = 1_024
 _THREADS: Final = range(1, _THREADS_AT_MOST + 1)
 _COROUTINES_AT_MOST: Final = 1_000_000
+_STALLED: Final = range(1, _COROUTINES_AT_MOST + 1)
 _PROCESSES_AT_MOST: Final = 1_024
 _ANY_NUMBER: Final = range(1, 1 << 62)
 _WEIGHTS: Final = range(1, 1_001)
@@ -274,8 +275,8 @@ class DispatcherBuilder(Generic[D]):
         return self
 
     def max_stalled(self, most: int) -> Self:
-        """Stop, with HandlersStuck, when `most` handlers (or all threads) run on past their `timeout`."""
-        self._limits = replace(self._limits, stalled=_count("max_stalled", most, _THREADS))
+        """Stop, with HandlersStuck, when `most` handlers of any kind run on past their `timeout`, or all threads do."""
+        self._limits = replace(self._limits, stalled=_count("max_stalled", most, _STALLED))
         return self
 
     def build(self) -> D:

@@ -94,11 +94,13 @@ class HandlerExecutions:
     ) -> None:
         """Start without executions."""
         self._quota = quota
-        self.verdicts = DeliveryLog(queue.name, queue.clock)
+        self.verdicts = DeliveryLog(queue.clock)
         #: Called with the deadline of each execution that has one.
         self.on_deadline: Callable[[MonotonicUs], None] = _ignore
         #: Called, once no execution may begin any more, when the outcome of one that has ended is handed in.
         self.on_concluded: Callable[[], None] = _ignore
+        #: The stack of what runs the handler of an execution.
+        self.stack_of: Callable[[Execution], str] = _no_stack
         #: Called when a handler has ended, in a queue that limits how many run at the same time.
         self.on_ended: Callable[[], None] | None = None
         self._queue = queue
@@ -155,7 +157,8 @@ class HandlerExecutions:
             if self._end(execution):
                 self._conclude(execution, error)
             elif not isinstance(error, Interrupted):
-                self.verdicts.late(execution.delivery, execution.handler, error)
+                took = max(0, self._now() - execution.began)
+                self.verdicts.late(execution.delivery, execution.handler, error, began=execution.began, took=took)
         except BaseException as wrong:  # noqa: BLE001 - as what a handler raises
             self._fail(execution, wrong)
         finally:
@@ -275,7 +278,7 @@ class HandlerExecutions:
         delivery = execution.current
         lost = delivery is not execution.delivery and execution.delivery.settled == "lost"
         if execution.delivery.decided and not lost:
-            self.verdicts.settled_by_hand(execution.delivery, handler, error)
+            self.verdicts.settled_by_hand(execution.delivery, handler, error, began=execution.began, took=took)
             if not delivery.decided:
                 self.hand_in(delivery, self._queue.terms.release(delivery, None))
             return
@@ -285,7 +288,7 @@ class HandlerExecutions:
         outcome = ACK if error is None else self._judge.judge(delivery, error, handler.max_attempts)
         self.hand_in(delivery, outcome)
         if error is not None:
-            self.verdicts.failed(delivery, handler, (outcome, error), took=took)
+            self.verdicts.failed(delivery, handler, (outcome, error), began=execution.began, took=took)
         elif self.verdicts.loud:
             self.verdicts.done(delivery, handler, began=execution.began, took=took)
 
@@ -323,8 +326,15 @@ class HandlerExecutions:
         error = TimeoutError(f"no outcome within {duration_setting_text(timeout or 0)}")
         delivery.error = error
         outcome = self._judge.judge(delivery, error, allowed)
-        self.verdicts.stalled(delivery, handler, (outcome, error))
+        took = max(0, self._now() - execution.began)
+        stack = self.stack_while_stuck(execution)
+        self.verdicts.stalled(delivery, handler, (outcome, error), began=execution.began, took=took, stack=stack)
         return delivery, outcome
+
+    def stack_while_stuck(self, execution: Execution) -> str:
+        """Where the handler of an execution that was given up is now; empty if it has ended meanwhile."""
+        stack = self.stack_of(execution)
+        return stack if self.under_way.is_given_up(execution) else ""
 
     def abandon(self) -> list[DeliveryOutcome]:
         """Give up all executions and begin no more; returns them with a release that costs no attempt."""
@@ -334,6 +344,11 @@ class HandlerExecutions:
             self.verdicts.abandoned(execution.delivery, execution.handler)
             execution.interrupt()
         return [(execution.current, self._queue.terms.release(execution.current, None)) for execution in left]
+
+
+def _no_stack(_: Execution) -> str:
+    """The default of `stack_of`."""
+    return ""
 
 
 def _ignore(*_: object) -> None:

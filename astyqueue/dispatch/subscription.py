@@ -26,7 +26,7 @@ from astyqueue.dispatch.handlers import HandlerRegistry
 from astyqueue.dispatch.pools import HandlerPools
 from astyqueue.dispatch.running_executions import Execution
 from astyqueue.dispatch.step_loop import StepTask
-from astyqueue.dispatch.worker_log import log_event, short
+from astyqueue.dispatch.worker_log import HeldThreads, log_event, short
 from astyqueue.errors import AlreadySettled, AstyqueueError
 from astyqueue.model.health import StuckReport
 from astyqueue.protocol.admin.health import report_stuck
@@ -140,26 +140,31 @@ class Subscription:
         """Settle executions past their deadline as failed attempts."""
         self._settle(self.executions.overdue())
 
-    def tell_stuck(self, in_all: int) -> None:
+    def tell_stuck(self, held_in_all: int) -> None:
         """Log the handlers that run on past their timeout, and store a report for `doctor`.
 
-        `in_all` are stuck in all queues: they are counted against the slots of the dispatcher, and those of this queue
-        against its own limit once that is reached.
+        `held_in_all` threads are held by such handlers of all queues: they are counted against the slots of the
+        dispatcher, and those of this queue against its own limit once that is reached.
         """
         stuck = self.executions.under_way.stuck
         if not stuck:
             return
-        held, slots = (len(stuck), self.slots) if len(stuck) >= self.slots else (in_all, self.pools.size)
-        now, threads = self.queue.clock.now(), f"{held} of {slots}"
+        own = sum(execution.holds_slot for execution in stuck)
+        held, slots = (own, self.slots) if own >= self.slots else (held_in_all, self.pools.size)
         for execution in stuck[:_NAMED]:
-            lasts = now - execution.began
-            self.executions.verdicts.stuck(
-                execution.delivery, execution.handler, lasts=lasts, threads=threads, last=held >= slots
-            )
+            self._log_stuck(execution, HeldThreads(held, slots))
         name = self.queue.core.process.name
         with contextlib.suppress(AstyqueueError):  # the next report is a minute later
-            report = StuckReport(name, held, slots, stuck[0].began, tasks_of(stuck))
+            report = StuckReport(
+                name, held if own else 0, slots, stuck[0].began, tasks_of(stuck), others=len(stuck) - own
+            )
             self.queue.run(report_stuck(self.queue.name, report))
+
+    def _log_stuck(self, execution: Execution, threads: HeldThreads) -> None:
+        lasts = self.queue.clock.now() - execution.began
+        stack = self.executions.stack_while_stuck(execution)
+        held = threads if execution.holds_slot else None
+        self.executions.verdicts.stuck(execution.delivery, execution.handler, lasts=lasts, held=held, stack=stack)
 
     def abandon(self) -> None:
         """Release the messages whose handlers still run."""

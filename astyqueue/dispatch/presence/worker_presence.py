@@ -19,7 +19,7 @@ from typing import Final, Protocol
 from astyqueue.clock import Clock
 from astyqueue.dispatch.handlers import TASK, Handler
 from astyqueue.dispatch.presence.stall_watch import Stall, StallWatch
-from astyqueue.dispatch.presence.thread_stacks import stacks_of
+from astyqueue.dispatch.stacks import stacks_of
 from astyqueue.dispatch.worker_log import REMIND, log_event, log_mistake, log_stacks
 from astyqueue.errors import AstyqueueError, Closed
 from astyqueue.model.presence import HEARTBEAT, Presence, RunningTask, WorkerCommand, WorkerState
