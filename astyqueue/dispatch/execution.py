@@ -86,6 +86,39 @@ class OutcomePolicy:
         return outcome if isinstance(outcome, Reject) else parked._replace(spent=delivery.attempt)
 
 
+class UnusedLeases:
+    """The leases of one queue that expire before a handler is free, and how often that happened to a message."""
+
+    def __init__(self, queue: MessageQueue) -> None:
+        """None has expired so far."""
+        self._terms = queue.terms
+        self._postponed: dict[tuple[str, Id], int] = {}
+        self._last_due: tuple[Timer | None, int] = (None, 0)
+
+    def due(self, timer: Timer) -> int:
+        """When a lease ends; the last answer is cached, because deliveries claimed together share a timer."""
+        known, due = self._last_due
+        if known is not timer:
+            due = timer.due
+            self._last_due = (timer, due)
+        return due
+
+    def postpone(self, delivery: Delivery) -> Outcome:
+        """Release a delivery whose lease expired unused: later each time, and after five as a failed attempt."""
+        where = (delivery.row, delivery.id)
+        if len(self._postponed) >= _REMEMBERED:
+            self._postponed.clear()
+        times = self._postponed[where] = self._postponed.get(where, 0) + 1
+        if times > _FREE:
+            reason = f"its lease expired before a handler was free, {times} times; set a longer lease, or add threads"
+            return self._terms.failed(delivery, reason)
+        return self._terms.release(delivery, _FIRST_PAUSE * 2 ** (times - 1))
+
+    def begins(self, execution: Execution) -> None:
+        """The handler of a message begins: its earlier leases count no more."""
+        self._postponed.pop(execution.where, None)
+
+
 class HandlerExecutions:
     """The executions under way in one subscription."""
 
@@ -116,8 +149,7 @@ class HandlerExecutions:
         self.under_way = under_way = ExecutionsUnderWay(queue.clock)
         self._end = under_way.end
         self._quota_lock = threading.Lock()
-        self._postponed: dict[tuple[str, Id], int] = {}
-        self._last_due: tuple[Timer | None, int] = (None, 0)
+        self._unused = UnusedLeases(queue)
         self._over = False
 
     def carry_out(self, delivery: Delivery) -> None:
@@ -217,7 +249,7 @@ class HandlerExecutions:
                 self._queue.core.claimer.give_back(delivery)
                 return False
             execution.counted = True
-        self._postponed.pop(execution.where, None)
+        self._unused.begins(execution)
         delivery.began = execution.began
         if handler.timeout is not None:
             self._limit(execution, handler.timeout)
@@ -237,33 +269,15 @@ class HandlerExecutions:
             if lease is not None:
                 self.hand_in(delivery, expired)
             return False
-        if not self._over and (lease is None or (self._due(lease.timer) > now and not delivery.settled)):
+        if not self._over and (lease is None or (self._unused.due(lease.timer) > now and not delivery.settled)):
             return True
         if not delivery.settled:
             self.verdicts.not_begun(delivery)
+            over = self._over
             self.hand_in(
-                delivery, self._queue.terms.release(delivery, None) if self._over else self._postpone(delivery)
+                delivery, self._queue.terms.release(delivery, None) if over else self._unused.postpone(delivery)
             )
         return False
-
-    def _postpone(self, delivery: Delivery) -> Outcome:
-        """Release a delivery whose lease expired unused: later each time, and after five as a failed attempt."""
-        where = (delivery.row, delivery.id)
-        if len(self._postponed) >= _REMEMBERED:
-            self._postponed.clear()
-        times = self._postponed[where] = self._postponed.get(where, 0) + 1
-        if times > _FREE:
-            reason = f"its lease expired before a handler was free, {times} times; give a longer one, or more threads"
-            return self._queue.terms.failed(delivery, reason)
-        return self._queue.terms.release(delivery, _FIRST_PAUSE * 2 ** (times - 1))
-
-    def _due(self, timer: Timer) -> int:
-        """When a timer is due; the last answer is cached, because deliveries claimed together share a timer."""
-        known, due = self._last_due
-        if known is not timer:
-            due = timer.due
-            self._last_due = (timer, due)
-        return due
 
     def _limit(self, execution: Execution, timeout: int) -> None:
         execution.delivery.renew_until = execution.began + timeout

@@ -23,7 +23,7 @@ def facts_of(caplog: pytest.LogCaptureFixture, event: str) -> dict[str, object]:
     return facts
 
 
-def raised_inside(path: str, error: BaseException) -> BaseException:
+def raised_inside(path: str, error: Exception) -> Exception:
     """The error after it passed through a function of a file at this path."""
 
     def raising() -> None:
@@ -35,7 +35,7 @@ def raised_inside(path: str, error: BaseException) -> BaseException:
     assert callable(framed)
     try:
         framed()
-    except BaseException as caught:  # noqa: BLE001 - whatever was given
+    except Exception as caught:  # noqa: BLE001 - whatever was given
         return caught
     raise AssertionError
 
