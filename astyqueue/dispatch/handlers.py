@@ -183,6 +183,8 @@ def refuse_unfinished(result: object) -> None:
     if close := getattr(result, "close", None):
         close()
     message = f"the handler returned {type(result).__name__}, so no work was done: await it, or iterate over it"
+    if inspect.iscoroutine(result):
+        message += "; if the handler is `async def`, its decorator must be too, so that it runs on the event loop"
     raise TypeError(message)
 
 
