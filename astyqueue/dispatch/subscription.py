@@ -16,7 +16,7 @@ import contextlib
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Final, cast
+from typing import Final, NamedTuple, Self, cast
 
 from astyqueue.dispatch.claim_loop import ClaimLoop, flush
 from astyqueue.dispatch.deliveries_by_pool import LineOptions, WaitingLines
@@ -39,6 +39,18 @@ from astyqueue.units import MonotonicUs
 _LOST: Final = "other consumers claimed these messages, or they were deleted: their outcomes logged here had no effect"
 #: The most stuck handlers that are logged, a line each.
 _NAMED: Final = 10
+
+
+class QueueIdentity(NamedTuple):
+    """By what queues differ: their store (its `id`) and their name, because two stores may each have a queue of it."""
+
+    store: int
+    name: str
+
+    @classmethod
+    def of(cls, queue: MessageQueue) -> Self:
+        """That of a queue; each `connect(url).queue(name)` opens the same queue of its connection anew."""
+        return cls(id(queue.store), queue.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +86,7 @@ class Subscription:
         self._quota = quota
         self.queue = queue
         self.name = queue.name
+        self.identity = QueueIdentity.of(queue)
         self.weight = options.weight
         self.followed = options.followed
         self.tasks = roster.names

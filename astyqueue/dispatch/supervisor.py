@@ -10,7 +10,7 @@ from typing import Final
 
 from astyqueue.clock import Clock
 from astyqueue.dispatch.pools import HandlerPools
-from astyqueue.dispatch.subscription import Subscription, tasks_of
+from astyqueue.dispatch.subscription import QueueIdentity, Subscription, tasks_of
 from astyqueue.dispatch.worker_log import REMIND, log_event, log_traceback, some
 from astyqueue.errors import HandlersStuck
 from astyqueue.text import reason_of
@@ -64,6 +64,11 @@ class Supervisor:
             subscription.watch(self._on_deadline, self._attention.set)
             self.subscriptions = (*self.subscriptions, subscription)
         return True
+
+    def serves(self, queue: QueueIdentity) -> bool:
+        """Whether it has this queue, and that is not leaving."""
+        with self._lock:
+            return any(one.identity == queue for one in self.subscriptions if one not in self._leaving)
 
     def remove(self, subscription: Subscription) -> None:
         """Claim no more from a queue, let its handlers finish, record their outcomes, and forget it."""

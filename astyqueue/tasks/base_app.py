@@ -22,6 +22,7 @@ from astyqueue.queue.options import check_names
 from astyqueue.queue.queue import MessageQueue
 from astyqueue.schedules.reconcile import Instructions, Reconciled
 from astyqueue.spool import GivenSpool, SpoolOptions, queues_in
+from astyqueue.store import Store
 from astyqueue.stores.url import SPOOL_VARIABLE, URL_VARIABLE
 from astyqueue.tasks.base_task import BaseTask
 from astyqueue.tasks.schedules import DeclaredSchedules
@@ -264,6 +265,11 @@ class _Directory:
     def clock(self) -> Clock:
         """The clock of the queues."""
         return self._app.connected().clock
+
+    @property
+    def store(self) -> Store:
+        """The store that the queues are in."""
+        return self._app.connected().store
 
     def queues(self) -> list[str]:
         """The names of all queues in the store."""
