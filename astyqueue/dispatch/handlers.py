@@ -361,6 +361,7 @@ class HandlerWrapping:
     ) -> None:
         """The first middleware is the outermost; only handlers in threads are wrapped in `outermost` and `innermost`.
 
+        `innermost` is also called with the lists of batch handlers.
         Middleware that is `async def` is for `async def` handlers, all other for those in threads and processes.
         `children` run the handlers for processes; `cancel` ends the coroutine of a delivery.
         """
@@ -392,7 +393,9 @@ class HandlerWrapping:
                 "or give handlers with middleware a dispatcher or a worker of their own"
             )
             raise BadSetting(message)
-        return replace(handler, interrupt=self._cancel) if handler.kind is Kind.ASYNCIO else handler
+        if handler.kind is Kind.ASYNCIO:
+            return replace(handler, interrupt=self._cancel)
+        return replace(handler, call=_wrapped(handler.call, self._innermost))
 
     def _around_coroutine(self, handler: Handler) -> AsyncCall:
         self._check_fits(handler, self._awaited, self._plain)
