@@ -7,16 +7,18 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Iterable
+from functools import partial
 from types import TracebackType
 from typing import Final, Self
 
 from astyqueue.dispatch.builder import DispatcherBuilder, DispatcherPlan, HandlerOptions, queue_options
 from astyqueue.dispatch.handlers import AsyncCall, BatchCall, Call, Factory
-from astyqueue.dispatch.presence.worker_presence import WorkerPresence, Workload
+from astyqueue.dispatch.presence.worker_presence import WorkerPresence
 from astyqueue.dispatch.served_queues import ServedQueues
 from astyqueue.dispatch.subscription import Subscription
 from astyqueue.dispatch.supervisor import Supervisor
 from astyqueue.dispatch.worker_log import log_event, some
+from astyqueue.dispatch.workload import DispatcherWorkload
 from astyqueue.durations import Duration, as_microseconds
 from astyqueue.errors import Closed
 from astyqueue.queue.queue import MessageQueue
@@ -39,7 +41,8 @@ class Dispatcher:
         self._plan = plan
         self._supervisor = Supervisor(plan.pools, plan.clock, plan.max_stalled, self._on_end)
         plan.quota.on_end = self._on_quota
-        self.presence = WorkerPresence(_workload(plan, self._supervisor, self.drain), plan.clock)
+        workload = DispatcherWorkload(plan, self._supervisor, partial(self.drain, wait=False))
+        self.presence = WorkerPresence(workload, plan.clock)
         self._supervisor.on_left = self.presence.end
         self._supervisor.on_finished = self._finish
         self._when_finished: Callable[[], None] | None = None
@@ -235,29 +238,3 @@ class Dispatcher:
 def _named(store: Store) -> str:
     """The text of a store if its class defines one, else the name of its class."""
     return type(store).__name__ if type(store).__str__ is object.__str__ else str(store)
-
-
-def _workload(plan: DispatcherPlan, supervisor: Supervisor, drain: Callable[..., None]) -> Workload:
-    """What the presence of a dispatcher reports on."""
-
-    def hold(held: bool) -> None:  # noqa: FBT001 - the presence calls it so
-        plan.quota.held = held
-        for one in supervisor.subscriptions:
-            if held:
-                one.queue.core.claimer.permit.stand_down()
-            one.queue.core.claimer.wake()
-
-    return Workload(
-        queues=lambda: [one.queue for one in supervisor.subscriptions],
-        limits=lambda: {one.name: one.limit for one in supervisor.subscriptions if one.limit is not None},
-        slots=lambda: plan.pools.size,
-        running=lambda: [
-            (one.name, each)
-            for one in supervisor.subscriptions
-            for each in (*one.executions.under_way.all(), *one.executions.under_way.stuck)
-            if each.leader is None
-        ],
-        held=lambda: sum(one.executions.under_way.slots_held for one in supervisor.subscriptions),
-        hold=hold,
-        drain=lambda: drain(wait=False),
-    )

@@ -84,6 +84,18 @@ class HandlerPools:
         return self.threads_of_handlers.size
 
     @property
+    def sizes(self) -> dict[str, int]:
+        """How many handlers of each kind can run at a time, of those for which there is a pool."""
+        with self._lock:
+            sizes = {Kind.THREAD.value: self.size}
+            if self._coroutines is not None:
+                sizes[Kind.ASYNCIO.value] = self._coroutines.size
+            if self._processes is not None:
+                sizes[Kind.PROCESS.value] = self._processes.size
+            batches = [pool for pool in self._slots if pool not in (self.threads_of_handlers, self._processes)]
+            return sizes | ({"batch": len(batches)} if batches else {})
+
+    @property
     def threads(self) -> tuple[threading.Thread, ...]:
         """All threads in which handlers run."""
         return tuple(thread for pool in self for thread in pool.threads)

@@ -22,7 +22,7 @@ from astyqueue.dispatch.claim_loop import ClaimLoop, flush
 from astyqueue.dispatch.deliveries_by_pool import LineOptions, WaitingLines
 from astyqueue.dispatch.delivery_limits import InFlightLimit, MessageQuota
 from astyqueue.dispatch.execution import DeliveryOutcome
-from astyqueue.dispatch.handlers import HandlerRegistry
+from astyqueue.dispatch.handlers import HandlerRegistry, LineKey
 from astyqueue.dispatch.pools import HandlerPools
 from astyqueue.dispatch.running_executions import Execution
 from astyqueue.dispatch.step_loop import StepTask
@@ -90,6 +90,7 @@ class Subscription:
         self.weight = options.weight
         self.followed = options.followed
         self.tasks = roster.names
+        self._roster = roster
         self.pools = pools
         #: The most of its messages that are in this process at the same time, or None.
         self.limit = options.limit
@@ -115,6 +116,15 @@ class Subscription:
         self.executions.verdicts.listen()
         self.waiting.start()
         return StepTask(self._claims.steps(), self.queue.store, self.queue.core.observers, self.waiting.rests)
+
+    def line_of(self, task: str | None) -> LineKey:
+        """The line of the messages of a task."""
+        return self._roster.line_of(task)
+
+    @property
+    def lines(self) -> tuple[LineKey, ...]:
+        """The lines of all its handlers that are known."""
+        return self._roster.lines
 
     def _credit(self) -> int:
         """The credit; it also releases hoarded deliveries.

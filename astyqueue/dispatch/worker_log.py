@@ -211,8 +211,8 @@ class HeldThreads(NamedTuple):
     slots: int
 
 
-def _kind_text(handler: Handler | None) -> str:
-    """What a handler runs in, or that it is for batches."""
+def kind_text(handler: Handler | None) -> str:
+    """What a handler runs in, or that it is for batches: "thread", "asyncio", "process" or "batch"."""
     if handler is None or handler.kind is None:
         return Kind.THREAD.value
     return "batch" if handler.batch is not None else handler.kind.value
@@ -312,7 +312,7 @@ class DeliveryLog:
 
         `held` are the threads that such handlers hold, if this one holds one.
         """
-        facts = {**_facts(delivery, handler), "kind": _kind_text(handler), "for": length_text(lasts)}
+        facts = {**_facts(delivery, handler), "kind": kind_text(handler), "for": length_text(lasts)}
         last = held is not None and held.held >= held.slots
         if held is not None:
             facts["threads"] = f"{held.held} of {held.slots}"

@@ -184,7 +184,7 @@ def findings_of_workers(workers: Sequence[Presence], now: int) -> Iterator[Findi
             last = f"has not reported since {instant_text(one.seen, now)}"
             yield Finding(subject, Severity.WARNING, last, reason, remedy)
         elif one.state == WorkerState.STALLED:
-            fact = f"has stalled: work is due, and no task of it begins or ends ({one.busy} of {one.slots} slots busy)"
+            fact = f"has stalled: work is due, and no task of it begins or ends ({one.load} slots busy)"
             tasks = ", ".join(f"{task.task} since {instant_text(task.since, now)}" for task in one.running[:_TASKS])
             reason = f"its log has the stacks of its threads{f'; it runs {tasks}' if tasks else ''}"
             remedy = "restart it, and set timeouts on the calls its tasks wait for; --on-stall=exit ends such a worker"
