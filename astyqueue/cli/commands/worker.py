@@ -332,7 +332,7 @@ def _serve(
     )
     run = WorkerRun(dispatcher, drain_timeout, supervised, watches)
     if burst:
-        WhenEmpty(dispatcher.queues, run.end).watch()
+        WhenEmpty(lambda: dispatcher.queues, run.end).watch()
     return run.until_ended()
 
 
