@@ -147,7 +147,8 @@ class DispatcherBuilder(Generic[D]):
 
     Handlers belong to the queue named last. Its `threads` is how many of its handlers run in threads at a time at most
     (Default: as many as there are threads; the greatest number given counts). `backlog` bounds how many of its
-    deliveries wait for a free thread (Default: adapted to how quick the handlers are). `limit` bounds all that are
+    deliveries wait for a free thread (Default: adapted to how quick the handlers are); they are released when no thread
+    took one for half a lease, and none wait then until a handler ends. `limit` bounds all that are
     here, with handlers of any kind or waiting.
     """
 

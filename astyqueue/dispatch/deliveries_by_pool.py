@@ -214,7 +214,7 @@ class WaitingLines:
         return made
 
     def hoarded(self, now: int) -> list[Delivery]:
-        """The deliveries to give back because none of their line was taken for two seconds."""
+        """The deliveries to give back because none of their line was taken for too long."""
         return [delivery for line in self for delivery in line.ready.hoarded(now)]
 
     def rests(self) -> None:
