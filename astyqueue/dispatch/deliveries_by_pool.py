@@ -92,7 +92,7 @@ class WaitingLine:
 
     @property
     def overflows(self) -> bool:
-        """Whether more wait than should, and than could begin at once if nothing ran."""
+        """Whether the line exceeds both its bound and its pool's size."""
         return len(self.ready) > self.pace.bound + min(self.pool.size, _OVERFLOW)
 
 

@@ -224,7 +224,7 @@ class HandlerExecutions:
     def _fail(self, execution: Execution, error: BaseException) -> None:
         """Count a failed attempt after an error outside the handler."""
         delivery, handler = execution.current, execution.handler
-        self.verdicts.mishap(delivery, error)
+        self.verdicts.internal_error(delivery, error)
         if not delivery.decided:
             delivery.error = error
             self.hand_in(delivery, self._judge.failed(delivery, error, handler.max_attempts if handler else None))

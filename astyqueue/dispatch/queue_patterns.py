@@ -11,7 +11,7 @@ from typing import Final, Protocol
 from astyqueue.clock import Clock
 from astyqueue.dispatch.handlers import HandlerRegistry
 from astyqueue.dispatch.subscription import QueueIdentity, QueueOptions
-from astyqueue.dispatch.worker_log import log_event, log_mistake
+from astyqueue.dispatch.worker_log import log_event, log_unexpected_error
 from astyqueue.errors import AstyqueueError, BadInput, Closed
 from astyqueue.queue.queue import MessageQueue
 from astyqueue.rate_limit import RateLimitedLog
@@ -178,4 +178,4 @@ class PatternWatch:
 def _log_failure(event: str, error: Exception, **facts: object) -> None:
     log_event(logging.ERROR, event, **facts, error=reason_of(error))
     if not isinstance(error, AstyqueueError):
-        log_mistake(error, **facts)
+        log_unexpected_error(error, **facts)

@@ -209,7 +209,7 @@ class Subscription:
     def _settle_later(self, outcomes: list[DeliveryOutcome], error: BaseException) -> None:
         log_event(
             logging.ERROR,
-            "unrecorded",
+            "outcomes_not_recorded",
             queue=self.queue.name,
             messages=len(outcomes),
             error=reason_of(error),

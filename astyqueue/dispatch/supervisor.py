@@ -123,7 +123,7 @@ class Supervisor:
         try:
             part(subscription)
         except BaseException as error:  # noqa: BLE001 - the other subscriptions must be served
-            log_event(logging.ERROR, "unattended", queue=subscription.name, error=reason_of(error))
+            log_event(logging.ERROR, "supervision_failed", queue=subscription.name, error=reason_of(error))
             log_traceback(error)
 
     def _let_leave(self) -> None:

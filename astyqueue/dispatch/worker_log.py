@@ -118,9 +118,11 @@ def log_blocked(lasts: int, stack: str, **facts: object) -> None:
 
 
 @log_safely
-def log_mistake(error: BaseException, **facts: object) -> None:
+def log_unexpected_error(error: BaseException, **facts: object) -> None:
     """Log the traceback of an unexpected error: a program must be fixed, or an operator remove data from a row."""
-    LOG.error("%s", facts_line("mistake", facts), exc_info=error, extra={"event": "mistake", "facts": facts})
+    LOG.error(
+        "%s", facts_line("unexpected_error", facts), exc_info=error, extra={"event": "unexpected_error", "facts": facts}
+    )
 
 
 def traceback_text(error: BaseException) -> str:
@@ -283,7 +285,7 @@ class DeliveryLog:
         facts = {**done_facts(delivery, handler, began, took), "outcome": delivery.settled or delivery.settling}
         if error is not None:
             facts["error"] = reason_of(error)
-        log_event(logging.WARNING, "late", **facts)
+        log_event(logging.WARNING, "ended_after_timeout", **facts)
 
     @log_safely
     def stalled(
@@ -349,14 +351,14 @@ class DeliveryLog:
     @log_safely
     def not_begun(self, delivery: Delivery) -> None:
         """Log that the lease or the time to drain ended before the handler began, as in a suspended process."""
-        log_event(logging.WARNING, "not begun", **_facts(delivery, None))
+        log_event(logging.WARNING, "not_begun", **_facts(delivery, None))
 
     @log_safely
     def again(self, delivery: Delivery) -> None:
         """Log that a lease expired while the handler ran and this process claimed the message again; not rerun."""
         log_event(
             logging.WARNING,
-            "again",
+            "reclaimed_while_running",
             **_facts(delivery, None),
             hint="its handler still runs here; its outcome counts for this attempt",
         )
@@ -368,9 +370,9 @@ class DeliveryLog:
         log_traceback(error, **_facts(delivery, None))
 
     @log_safely
-    def mishap(self, delivery: Delivery, error: BaseException) -> None:
+    def internal_error(self, delivery: Delivery, error: BaseException) -> None:
         """Log an error before or after a handler, caused by the message's content or the program's own code."""
-        log_event(logging.ERROR, "mishap", **_facts(delivery, None), error=reason_of(error))
+        log_event(logging.ERROR, "internal_error", **_facts(delivery, None), error=reason_of(error))
         log_traceback(error, **_facts(delivery, None))
 
     @log_safely

@@ -19,7 +19,7 @@ from astyqueue.clock import Clock
 from astyqueue.dispatch.presence.stall_watch import Stall, StallWatch
 from astyqueue.dispatch.presence.workload import Workload
 from astyqueue.dispatch.stacks import stacks_of
-from astyqueue.dispatch.worker_log import REMIND, log_event, log_mistake, log_stacks
+from astyqueue.dispatch.worker_log import REMIND, log_event, log_stacks, log_unexpected_error
 from astyqueue.errors import AstyqueueError, Closed
 from astyqueue.model.presence import HEARTBEAT, Presence, WorkerCommand, WorkerState, loads_text
 from astyqueue.protocol.coordination import presence as protocol
@@ -157,9 +157,9 @@ class WorkerPresence:
         except Closed:
             self._over = True
         except AstyqueueError as error:
-            log_event(logging.DEBUG, "unreported", error=reason_of(error))
+            log_event(logging.DEBUG, "heartbeat_failed", error=reason_of(error))
         except BaseException as error:  # noqa: BLE001 - the reports must go on
-            log_mistake(error)
+            log_unexpected_error(error)
 
     def _beat(self) -> None:
         wanted: list[WorkerCommand] = []

@@ -205,8 +205,8 @@ def test_a_thread_writes_what_no_other_flushes(stderr: Stream) -> None:
 def test_an_error_is_written_before_the_call_that_logs_it_returns(stderr: Stream) -> None:
     configure_on(stderr)
     log_event(logging.INFO, "ready")
-    log_event(logging.ERROR, "unserved")
-    assert [line.split()[-1] for line in stderr.getvalue().splitlines()] == ["ready", "unserved"]
+    log_event(logging.ERROR, "claim_failed")
+    assert [line.split()[-1] for line in stderr.getvalue().splitlines()] == ["ready", "claim_failed"]
 
 
 def test_a_logger_with_filters_or_handlers_of_its_own_gets_records(stderr: Stream) -> None:
@@ -255,7 +255,7 @@ def test_an_argument_that_logs_loses_no_line(stderr: Stream) -> None:
 
 def test_a_closed_stderr_gets_nothing_and_raises_nothing() -> None:
     configure_on(None)
-    log_event(logging.ERROR, "unserved")
+    log_event(logging.ERROR, "claim_failed")
 
 
 def test_a_forked_child_prints_its_own_lines_and_none_of_its_parent() -> None:

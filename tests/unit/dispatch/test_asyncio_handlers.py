@@ -168,7 +168,7 @@ def test_a_coroutine_past_its_timeout_is_cancelled_and_its_attempt_has_failed(
     stage.when_settled(1)
     assert reasons(stage) == [("failed", "TimeoutError: no outcome within 5s", 1)]
     dispatcher.drain(None)
-    assert [lines.of(event) for event in ("late", "stuck", "abandoned")] == [[], [], []]
+    assert [lines.of(event) for event in ("ended_after_timeout", "stuck", "abandoned")] == [[], [], []]
     assert stage.heard.outcomes == [("slow", "rejected")]
 
 

@@ -99,4 +99,4 @@ def test_a_handler_that_ends_after_its_timeout_says_how_long_it_took(
     dispatcher.drain(None)
     for thread in dispatcher.threads:
         thread.join()
-    assert (facts_of(caplog, "dead")["dur_ms"], facts_of(caplog, "late")["dur_ms"]) == (5_000, 12_000)
+    assert (facts_of(caplog, "dead")["dur_ms"], facts_of(caplog, "ended_after_timeout")["dur_ms"]) == (5_000, 12_000)
