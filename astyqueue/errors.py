@@ -264,16 +264,24 @@ class NoTransactions(AstyqueueError):
 
 
 class HandlersStuck(AstyqueueError):
-    """Too many handlers ran on past their timeout and kept their threads; their dispatcher was stopped."""
+    """Too many handlers ran on past their timeout; their dispatcher was stopped."""
 
-    def __init__(self, stuck: int, threads: int, tasks: Iterable[str]) -> None:
-        """`stuck` of `threads` threads run handlers past their timeout, for these tasks."""
+    def __init__(self, stuck: int, threads: int, tasks: Iterable[str], *, held: int | None = None) -> None:
+        """`stuck` handlers of these tasks ran on past their timeout; `held` of the `threads` threads have one of them.
+
+        Without `held` all do. Other handlers are coroutines, batches or in child processes.
+        """
         self.stuck = stuck
+        self.held = stuck if held is None else held
         self.threads = threads
         self.tasks = tuple(tasks)
+        those = (
+            f"{self.held} of {threads} threads are held by handlers that ran on past their timeout"
+            if self.held == stuck
+            else f"{stuck} handlers ran on past their timeout, and hold {self.held} of {threads} threads"
+        )
         super().__init__(
-            f"{stuck} of {threads} threads are held by handlers that ran on past their timeout ("
-            f"{', '.join(self.tasks)}): the dispatcher was stopped. Restart the process; "
+            f"{those} ({', '.join(self.tasks)}): the dispatcher was stopped. Restart the process; "
             "set timeouts on the calls that block these handlers"
         )
 

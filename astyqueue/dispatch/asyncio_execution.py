@@ -18,6 +18,7 @@ from astyqueue.dispatch.execution import HandlerExecutions
 from astyqueue.dispatch.handlers import AsyncCall, refuse_unfinished
 from astyqueue.dispatch.running_executions import BegunExecution, Cancelled, Interrupted
 from astyqueue.dispatch.slots import FreeSlots
+from astyqueue.dispatch.stacks import stack_of_coroutine
 from astyqueue.dispatch.worker_log import log_blocked
 from astyqueue.queue.delivery.base_delivery import DeliveryFactory
 from astyqueue.queue.delivery.delivery import Delivery
@@ -223,12 +224,14 @@ class CoroutinePool:
         if execution is None:
             self._on_end()
             return
-        handled = perform_awaited(execution.handler.call, execution.delivery)
-        loop = asyncio.get_running_loop()
-        task = loop.create_task(handled, context=self._context.copy())
+        task = self._task(execution.handler.call, execution.delivery)
         self._in_flight[execution.delivery] = InFlight(line, execution, task)
         task.add_done_callback(partial(self._end, line, execution))
+
+    def _task(self, call: AsyncCall, given: Delivery | list[Delivery]) -> asyncio.Task[BaseException | None]:
+        loop = asyncio.get_running_loop()
         self._watchdog.watch(loop)
+        return loop.create_task(perform_awaited(call, given), context=self._context.copy())
 
     def _end(self, line: WaitingLine, execution: BegunExecution, task: asyncio.Task[BaseException | None]) -> None:
         """Settle what a coroutine came to."""
@@ -266,12 +269,9 @@ class CoroutinePool:
 
     def _begin_batch(self, batch: AwaitedBatch) -> None:
         deliveries = [execution.delivery for execution in batch.executions]
-        handled = perform_awaited(batch.executions[0].handler.call, deliveries)
-        loop = asyncio.get_running_loop()
-        batch.task = loop.create_task(handled, context=self._context.copy())
+        batch.task = self._task(batch.executions[0].handler.call, deliveries)
         self._batches.update(dict.fromkeys(deliveries, batch))
         batch.task.add_done_callback(partial(self._end_batch, batch))
-        self._watchdog.watch(loop)
 
     def _end_batch(self, batch: AwaitedBatch, task: asyncio.Task[BaseException | None]) -> None:
         for execution in batch.executions:
@@ -285,6 +285,11 @@ class CoroutinePool:
         if not self._called:
             self._called = True
             asyncio.get_running_loop().call_soon(self._fill)
+
+    def stack_of(self, delivery: Delivery) -> str:
+        """Where the coroutine of a delivery waits. Any thread may call this."""
+        running = self._in_flight.get(delivery) or self._batches.get(delivery)
+        return "" if running is None or running.task is None else stack_of_coroutine(running.task.get_coro())
 
     def interrupt(self, delivery: Delivery) -> None:
         """Cancel the coroutine of a delivery that was given up. Any thread may call this."""

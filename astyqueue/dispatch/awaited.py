@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from contextvars import copy_context
 from functools import partial
 from types import TracebackType
@@ -21,7 +21,7 @@ from astyqueue.dispatch.asyncio_execution import CallersLoop
 from astyqueue.dispatch.builder import DispatcherBuilder, DispatcherPlan
 from astyqueue.dispatch.dispatcher import DRAINED_WITHIN
 from astyqueue.dispatch.dispatcher import Dispatcher as Blocking
-from astyqueue.dispatch.handlers import AsyncCall, Call
+from astyqueue.dispatch.handlers import AsyncCall, BatchCall, Call, Factory
 from astyqueue.dispatch.queue_patterns import QueueDirectory
 from astyqueue.durations import Duration
 from astyqueue.queue.queue import MessageQueue as BlockingQueue
@@ -89,8 +89,15 @@ class Dispatcher:
     def add_queue(
         self,
         queue: MessageQueue | BlockingQueue,
-        call: Call | AsyncCall,
+        call: Call | AsyncCall | BatchCall | None = None,
         *,
+        task: str | None = None,
+        kind: str | None = None,
+        batch: tuple[int, Duration] | None = None,
+        timeout: Duration | None = None,
+        max_attempts: int | None = None,
+        factory: Factory | None = None,
+        tasks: Iterable[str] = (),
         weight: int = 1,
         threads: int | None = None,
         backlog: int | None = None,
@@ -98,18 +105,33 @@ class Dispatcher:
     ) -> None:
         """Serve one more queue with this handler, also while it runs. Closed once it was drained.
 
-        The options are those of the builder's `queue`; the number of handler threads stays the same.
+        The options are those of the builder's `queue`, `handler` and `handlers`: for several tasks give a `factory`,
+        with or without a handler. The numbers of handler threads, coroutines and child processes stay the same.
+        BadSetting for a queue that is served already.
         """
-        self.blocking.add_queue(_blocking(queue), call, weight=weight, threads=threads, backlog=backlog, limit=limit)
+        self.blocking.add_queue(
+            _blocking(queue),
+            call,
+            task=task,
+            kind=kind,
+            batch=batch,
+            timeout=timeout,
+            max_attempts=max_attempts,
+            factory=factory,
+            tasks=tasks,
+            weight=weight,
+            threads=threads,
+            backlog=backlog,
+            limit=limit,
+        )
 
     def remove_queue(self, queue: MessageQueue | BlockingQueue) -> None:
-        """Claim no more from this queue, also while it runs.
+        """Claim no more from this queue, also while it runs. NotFound for a queue that it does not serve.
 
-        Deliveries that wait for a handler are released; running handlers finish, and their outcomes are recorded.
+        Deliveries that wait for a handler are released; running handlers finish, and their outcomes are recorded. Any
+        object for the queue will do that has the same store.
         """
-        for one in self.blocking.queues:
-            if one.core is queue.core:
-                self.blocking.remove_queue(one)
+        self.blocking.remove_queue(_blocking(queue))
 
     async def run(self) -> None:
         """Begin, and wait until another task or a handler drains or stops it. Cancelling this stops it.

@@ -28,7 +28,7 @@ from astyqueue.dispatch.pools import CoroutineOptions, HandlerPools
 from astyqueue.dispatch.processes.children import ProcessChildren
 from astyqueue.dispatch.processes.settings import ProcessOptions, available_processors
 from astyqueue.dispatch.queue_patterns import QueueDirectory, QueuePattern
-from astyqueue.dispatch.subscription import QueueOptions, Subscription
+from astyqueue.dispatch.subscription import QueueIdentity, QueueOptions, Subscription
 from astyqueue.durations import Duration, as_microseconds
 from astyqueue.errors import BadSetting
 from astyqueue.queue.queue import MessageQueue
@@ -41,6 +41,7 @@ BLOCKED_AFTER: Final = "1s"
 _THREADS_AT_MOST: Final = 1_024
 _THREADS: Final = range(1, _THREADS_AT_MOST + 1)
 _COROUTINES_AT_MOST: Final = 1_000_000
+_STALLED: Final = range(1, _COROUTINES_AT_MOST + 1)
 _PROCESSES_AT_MOST: Final = 1_024
 _ANY_NUMBER: Final = range(1, 1 << 62)
 _WEIGHTS: Final = range(1, 1_001)
@@ -76,6 +77,23 @@ class _Wanted:
 
 
 @dataclass(frozen=True, slots=True)
+class HandlerOptions:
+    """The task of a handler, what runs it, how long a batch is gathered, and its limits, as users give them."""
+
+    task: str | None = None
+    kind: str | None = None
+    batch: tuple[int, Duration] | None = None
+    timeout: Duration | None = None
+    max_attempts: int | None = None
+
+    def handler(self, call: Call | AsyncCall | BatchCall) -> Handler:
+        """The handler that calls this function."""
+        limit, allowed = _limits(self.timeout, self.max_attempts)
+        name = self.task or handler_name(call)
+        return Handler(name, call, limit, allowed, kind=wanted_kind(self.kind), batch=Batch.wanted(self.batch))
+
+
+@dataclass(frozen=True, slots=True)
 class DispatcherLimits:
     """When a dispatcher ends by itself: after this number of messages, or with this number of stuck handlers."""
 
@@ -95,10 +113,24 @@ class DispatcherPlan:
     subscriptions: tuple[Subscription, ...] = ()
     patterns: tuple[QueuePattern, ...] = ()
 
-    def roster_of(self, call: Call | AsyncCall) -> HandlerRegistry:
-        """One handler, for all messages of a queue."""
+    def roster_of(
+        self,
+        call: Call | AsyncCall | BatchCall | None,
+        options: HandlerOptions,
+        factory: Factory | None,
+        tasks: Iterable[str],
+    ) -> HandlerRegistry:
+        """The handlers of one queue; BadSetting if there are none, or one cannot run."""
         roster = HandlerRegistry()
-        roster.add(Handler(handler_name(call), call), None)
+        if call is not None:
+            roster.add(options.handler(call), options.task)
+        if factory is not None:
+            limit, allowed = _limits(options.timeout, options.max_attempts)
+            roster.ask(factory, timeout=limit, max_attempts=allowed)
+            roster.names.update(tasks)
+        if roster.empty:
+            message = "a queue needs a handler: give a function, or factory="
+            raise BadSetting(message)
         roster.wrap(self.wrapping)
         return roster
 
@@ -116,7 +148,8 @@ class DispatcherBuilder(Generic[D]):
 
     Handlers belong to the queue named last. Its `threads` is how many of its handlers run in threads at a time at most
     (Default: as many as there are threads; the greatest number given counts). `backlog` bounds how many of its
-    deliveries wait for a free thread (Default: adapted to how quick the handlers are). `limit` bounds all that are
+    deliveries wait for a free thread (Default: adapted to how quick the handlers are); they are released when no thread
+    took one for half a lease, and none wait then until a handler ends. `limit` bounds all that are
     here, with handlers of any kind or waiting.
     """
 
@@ -148,7 +181,8 @@ class DispatcherBuilder(Generic[D]):
 
         At most `limit` of its messages are here at the same time, whatever the kinds of their handlers.
         """
-        if any(wanted.queue is not None and wanted.queue.core is queue.core for wanted in self._wanted):
+        given = [QueueIdentity.of(wanted.queue) for wanted in self._wanted if wanted.queue is not None]
+        if QueueIdentity.of(queue) in given:
             message = f"queue {queue.name!r} was given twice: give all its handlers after naming it once"
             raise BadSetting(message)
         self._wanted.append(_Wanted(queue, weight=_count("weight", weight, _WEIGHTS), limit=_limit(limit)))
@@ -231,11 +265,8 @@ class DispatcherBuilder(Generic[D]):
         one; it may settle some of them, and returning or raising decides the others. It runs in a thread, or on the
         event loop if it is `async def`.
         """
-        limit, allowed = _limits(timeout, max_attempts)
-        handler = Handler(
-            task or handler_name(call), call, limit, allowed, kind=wanted_kind(kind), batch=Batch.wanted(batch)
-        )
-        self._last.roster.add(handler, task)
+        options = HandlerOptions(task, kind, batch, timeout=timeout, max_attempts=max_attempts)
+        self._last.roster.add(options.handler(call), task)
         return self._sized(threads, backlog)
 
     def handlers(
@@ -275,8 +306,8 @@ class DispatcherBuilder(Generic[D]):
         return self
 
     def max_stalled(self, most: int) -> Self:
-        """Stop, with HandlersStuck, when `most` handlers (or all threads) run on past their `timeout`."""
-        self._limits = replace(self._limits, stalled=_count("max_stalled", most, _THREADS))
+        """Stop, with HandlersStuck, when `most` handlers of any kind run on past their `timeout`, or all threads do."""
+        self._limits = replace(self._limits, stalled=_count("max_stalled", most, _STALLED))
         return self
 
     def build(self) -> D:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Final
 
 from astyqueue.clock import Clock
-from astyqueue.dispatch.worker_log import log_event, log_mistake
+from astyqueue.dispatch.worker_log import log_event, log_unexpected_error
 from astyqueue.errors import AstyqueueError, Closed, NotFound, StoreError, StoreGone
 from astyqueue.protocol.steps import Steps
 from astyqueue.queue.consuming.claimer import Claimer
@@ -101,10 +101,10 @@ class ClaimLoop:
         pause = min(longest, _PAUSE << min(self._failures, 10))
         self._failures += 1
         log_event(
-            logging.ERROR, "unserved", queue=self._queue.name, error=reason_of(error), again_in=length_text(pause)
+            logging.ERROR, "claim_failed", queue=self._queue.name, error=reason_of(error), again_in=length_text(pause)
         )
         if not isinstance(error, AstyqueueError):
-            log_mistake(error, queue=self._queue.name)
+            log_unexpected_error(error, queue=self._queue.name)
         until = self._queue.clock.monotonic() + pause
         while self._queue.clock.monotonic() < until and not self._over:
             yield Rest(self._wakeup, until)
@@ -120,7 +120,7 @@ def rest_until(wakeup: Wakeup, clock: Clock, pause: int, *, unless: Callable[[],
 def flush(queue: MessageQueue, claimer: Claimer) -> None:
     """Record all outcomes that were handed in, and run the hooks for them.
 
-    Store errors are retried twice; then the log says that outcomes are unrecorded.
+    Store errors are retried twice; then the log says `outcomes_not_recorded`.
     """
     problem: AstyqueueError = StoreError()
     for pause in _TRIES:
@@ -136,7 +136,7 @@ def flush(queue: MessageQueue, claimer: Claimer) -> None:
             claimer.notifier.finish(_HOOK_TIMEOUT)
             return
     hint = "messages whose outcome is not recorded are handed out again when their leases run out"
-    log_event(logging.ERROR, "unrecorded", queue=queue.name, error=reason_of(problem), hint=hint)
+    log_event(logging.ERROR, "outcomes_not_recorded", queue=queue.name, error=reason_of(problem), hint=hint)
 
 
 def _never() -> bool:

@@ -16,7 +16,7 @@ from astyqueue.dispatch.batch_execution import BatchExecutions
 from astyqueue.dispatch.delivery_limits import AdaptivePrefetch, MessageQuota
 from astyqueue.dispatch.execution import HandlerExecutions
 from astyqueue.dispatch.handlers import TASK, HandlerRegistry, Kind, LineKey
-from astyqueue.dispatch.running_executions import BegunExecution
+from astyqueue.dispatch.running_executions import BegunExecution, Execution
 from astyqueue.dispatch.slots import ClaimCredit, FreeSlots, ReadyDeliveries
 from astyqueue.protocol.claiming.selection import ClaimedMessage
 from astyqueue.queue.delivery.base_delivery import BaseDelivery, DeliveryFactory, Lease
@@ -67,6 +67,9 @@ class Pools(Protocol):
     def awaited(self, queue: MessageQueue) -> DeliveryFactory:
         """Makes the deliveries that `async def` handlers get."""
 
+    def stack_of(self, execution: Execution, /) -> str:
+        """The stack of what runs the handler of an execution."""
+
     def perform_batch(self, handling: HandlerExecutions, executions: list[BegunExecution], /) -> BaseException | None:
         """Call a batch handler; returns the error it raised, if any."""
 
@@ -89,7 +92,7 @@ class WaitingLine:
 
     @property
     def overflows(self) -> bool:
-        """Whether more wait than should, and than could begin at once if nothing ran."""
+        """Whether the line exceeds both its bound and its pool's size."""
         return len(self.ready) > self.pace.bound + min(self.pool.size, _OVERFLOW)
 
 
@@ -129,6 +132,7 @@ class WaitingLines:
         self._limit = None if self.threads == size else self.threads
         pace = AdaptivePrefetch(self.threads, queue.settings.behaviour.lease_us, options.backlog)
         self.executions = HandlerExecutions(queue, roster, pace, quota)
+        self.executions.stack_of = pools.stack_of
         self._paces: dict[LineKey, AdaptivePrefetch] = {Kind.THREAD: pace}
         for key in roster.lines:
             # A batch handler has a thread in each of its queues: in those of a pattern only once it has a message.
@@ -210,7 +214,7 @@ class WaitingLines:
         return made
 
     def hoarded(self, now: int) -> list[Delivery]:
-        """The deliveries to give back because none of their line was taken for two seconds."""
+        """The deliveries to give back because none of their line was taken for too long."""
         return [delivery for line in self for delivery in line.ready.hoarded(now)]
 
     def rests(self) -> None:

@@ -19,6 +19,9 @@ _HORIZON: Final = SECOND // 10
 _PART_OF_LEASE: Final = 10
 #: The most deliveries that wait: two claims, so that one can be under way while the other is handled.
 _MOST: Final = 400
+#: Deliveries of a bound that adapts go back when no handler took one for this duration, those of a fixed one after half
+#: a lease if that is longer: another process may have a free handler.
+_HOARDED: Final = 2 * SECOND
 #: The typical duration is a moving average over about this number of attempts.
 _MEMORY: Final = 8
 #: A change by less than this factor is ignored, so that the bound does not oscillate.
@@ -29,12 +32,16 @@ class AdaptivePrefetch:
     """The bound of a backlog, computed from how long handlers take.
 
     It starts at zero: each free handler gets one delivery. With quick handlers it grows to the number they handle in a
-    tenth of a second (or of the lease); with slow ones it shrinks, back to zero if one takes longer than that.
+    tenth of a second (or of the lease); with slow ones it shrinks, back to zero if one takes longer than that. A fixed
+    bound is zero after deliveries were hoarded, until a handler ends.
     """
 
     def __init__(self, threads: int, lease: int, fixed: int | None = None) -> None:
         """For `threads` concurrent handlers and a lease in microseconds; a `fixed` bound does not adapt."""
-        self.bound = fixed or 0
+        self.bound = self._fixed = fixed or 0
+        self._withheld = False
+        #: Deliveries go back when no handler took one for this duration.
+        self.hoarded_after = _HOARDED if fixed is None else max(_HOARDED, lease // 2)
         #: The part of the threads' time that is for these handlers, while other queues have messages too.
         self.part = 1.0
         self.adapts = fixed is None
@@ -44,6 +51,17 @@ class AdaptivePrefetch:
     def took(self, microseconds: int) -> None:
         """Record the duration of one attempt. Many threads call this without a lock: a lost update does no harm."""
         self._typical += (microseconds - self._typical) / _MEMORY
+        if self._withheld:
+            self._withheld = False
+            self.bound = self._fixed
+
+    def hoarded(self, microseconds: int) -> None:
+        """No handler took a delivery for this long: have none wait until handlers are quick, or one ends."""
+        if self.adapts:
+            self.took(microseconds)
+        else:
+            self._withheld = True
+            self.bound = 0
 
     def adapt(self) -> None:
         """Set the bound from the observed durations."""

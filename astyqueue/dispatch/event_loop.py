@@ -9,13 +9,12 @@ import asyncio
 import atexit
 import contextlib
 import os
-import sys
 import threading
-import traceback
 from collections.abc import Callable
 from typing import Final
 
 from astyqueue.clock import SystemClock
+from astyqueue.dispatch.stacks import stack_of
 from astyqueue.rate_limit import MINUTE
 from astyqueue.units import MonotonicUs
 from astyqueue.waiting import Wakeup
@@ -160,9 +159,3 @@ class LoopWatchdog:
     def _rest_until(self, until: MonotonicUs) -> None:
         while self._clock.monotonic() < until and not self._closed:
             self._wakeup.wait(until)
-
-
-def stack_of(thread: int) -> str:
-    """The stack of a thread as text, the innermost call last; empty if it has ended."""
-    frame = sys._current_frames().get(thread)  # noqa: SLF001 - documented, "for internal and specialized purposes"
-    return "".join(traceback.format_stack(frame)).rstrip("\n") if frame else ""

@@ -86,6 +86,39 @@ class OutcomePolicy:
         return outcome if isinstance(outcome, Reject) else parked._replace(spent=delivery.attempt)
 
 
+class UnusedLeases:
+    """The leases of one queue that expire before a handler is free, and how often that happened to a message."""
+
+    def __init__(self, queue: MessageQueue) -> None:
+        """None has expired so far."""
+        self._terms = queue.terms
+        self._postponed: dict[tuple[str, Id], int] = {}
+        self._last_due: tuple[Timer | None, int] = (None, 0)
+
+    def due(self, timer: Timer) -> int:
+        """When a lease ends; the last answer is cached, because deliveries claimed together share a timer."""
+        known, due = self._last_due
+        if known is not timer:
+            due = timer.due
+            self._last_due = (timer, due)
+        return due
+
+    def postpone(self, delivery: Delivery) -> Outcome:
+        """Release a delivery whose lease expired unused: later each time, and after five as a failed attempt."""
+        where = (delivery.row, delivery.id)
+        if len(self._postponed) >= _REMEMBERED:
+            self._postponed.clear()
+        times = self._postponed[where] = self._postponed.get(where, 0) + 1
+        if times > _FREE:
+            reason = f"its lease expired before a handler was free, {times} times; set a longer lease, or add threads"
+            return self._terms.failed(delivery, reason)
+        return self._terms.release(delivery, _FIRST_PAUSE * 2 ** (times - 1))
+
+    def begins(self, execution: Execution) -> None:
+        """The handler of a message begins: its earlier leases count no more."""
+        self._postponed.pop(execution.where, None)
+
+
 class HandlerExecutions:
     """The executions under way in one subscription."""
 
@@ -94,11 +127,13 @@ class HandlerExecutions:
     ) -> None:
         """Start without executions."""
         self._quota = quota
-        self.verdicts = DeliveryLog(queue.name, queue.clock)
+        self.verdicts = DeliveryLog(queue.clock)
         #: Called with the deadline of each execution that has one.
         self.on_deadline: Callable[[MonotonicUs], None] = _ignore
         #: Called, once no execution may begin any more, when the outcome of one that has ended is handed in.
         self.on_concluded: Callable[[], None] = _ignore
+        #: The stack of what runs the handler of an execution.
+        self.stack_of: Callable[[Execution], str] = _no_stack
         #: Called when a handler has ended, in a queue that limits how many run at the same time.
         self.on_ended: Callable[[], None] | None = None
         self._queue = queue
@@ -114,8 +149,7 @@ class HandlerExecutions:
         self.under_way = under_way = ExecutionsUnderWay(queue.clock)
         self._end = under_way.end
         self._quota_lock = threading.Lock()
-        self._postponed: dict[tuple[str, Id], int] = {}
-        self._last_due: tuple[Timer | None, int] = (None, 0)
+        self._unused = UnusedLeases(queue)
         self._over = False
 
     def carry_out(self, delivery: Delivery) -> None:
@@ -155,7 +189,8 @@ class HandlerExecutions:
             if self._end(execution):
                 self._conclude(execution, error)
             elif not isinstance(error, Interrupted):
-                self.verdicts.late(execution.delivery, execution.handler, error)
+                took = max(0, self._now() - execution.began)
+                self.verdicts.late(execution.delivery, execution.handler, error, began=execution.began, took=took)
         except BaseException as wrong:  # noqa: BLE001 - as what a handler raises
             self._fail(execution, wrong)
         finally:
@@ -189,7 +224,7 @@ class HandlerExecutions:
     def _fail(self, execution: Execution, error: BaseException) -> None:
         """Count a failed attempt after an error outside the handler."""
         delivery, handler = execution.current, execution.handler
-        self.verdicts.mishap(delivery, error)
+        self.verdicts.internal_error(delivery, error)
         if not delivery.decided:
             delivery.error = error
             self.hand_in(delivery, self._judge.failed(delivery, error, handler.max_attempts if handler else None))
@@ -214,7 +249,7 @@ class HandlerExecutions:
                 self._queue.core.claimer.give_back(delivery)
                 return False
             execution.counted = True
-        self._postponed.pop(execution.where, None)
+        self._unused.begins(execution)
         delivery.began = execution.began
         if handler.timeout is not None:
             self._limit(execution, handler.timeout)
@@ -223,35 +258,26 @@ class HandlerExecutions:
         return True
 
     def _worth_beginning(self, delivery: Delivery, now: int) -> bool:
-        """Whether its lease is current after the wait, and the dispatcher is not being stopped; else release it."""
+        """Whether it has not expired, its lease is current after the wait, and the dispatcher is not being stopped.
+
+        Else it becomes a dead letter, or is released.
+        """
         lease = delivery.lease
-        if not self._over and (lease is None or (self._due(lease.timer) > now and not delivery.settled)):
+        expired = self._queue.terms.expired(delivery)
+        if expired is not None and (lease is None or not delivery.settled):
+            self.verdicts.expired(delivery)
+            if lease is not None:
+                self.hand_in(delivery, expired)
+            return False
+        if not self._over and (lease is None or (self._unused.due(lease.timer) > now and not delivery.settled)):
             return True
         if not delivery.settled:
             self.verdicts.not_begun(delivery)
+            over = self._over
             self.hand_in(
-                delivery, self._queue.terms.release(delivery, None) if self._over else self._postpone(delivery)
+                delivery, self._queue.terms.release(delivery, None) if over else self._unused.postpone(delivery)
             )
         return False
-
-    def _postpone(self, delivery: Delivery) -> Outcome:
-        """Release a delivery whose lease expired unused: later each time, and after five as a failed attempt."""
-        where = (delivery.row, delivery.id)
-        if len(self._postponed) >= _REMEMBERED:
-            self._postponed.clear()
-        times = self._postponed[where] = self._postponed.get(where, 0) + 1
-        if times > _FREE:
-            reason = f"its lease expired before a handler was free, {times} times; give a longer one, or more threads"
-            return self._queue.terms.failed(delivery, reason)
-        return self._queue.terms.release(delivery, _FIRST_PAUSE * 2 ** (times - 1))
-
-    def _due(self, timer: Timer) -> int:
-        """When a timer is due; the last answer is cached, because deliveries claimed together share a timer."""
-        known, due = self._last_due
-        if known is not timer:
-            due = timer.due
-            self._last_due = (timer, due)
-        return due
 
     def _limit(self, execution: Execution, timeout: int) -> None:
         execution.delivery.renew_until = execution.began + timeout
@@ -266,7 +292,7 @@ class HandlerExecutions:
         delivery = execution.current
         lost = delivery is not execution.delivery and execution.delivery.settled == "lost"
         if execution.delivery.decided and not lost:
-            self.verdicts.settled_by_hand(execution.delivery, handler, error)
+            self.verdicts.settled_by_hand(execution.delivery, handler, error, began=execution.began, took=took)
             if not delivery.decided:
                 self.hand_in(delivery, self._queue.terms.release(delivery, None))
             return
@@ -276,7 +302,7 @@ class HandlerExecutions:
         outcome = ACK if error is None else self._judge.judge(delivery, error, handler.max_attempts)
         self.hand_in(delivery, outcome)
         if error is not None:
-            self.verdicts.failed(delivery, handler, (outcome, error), took=took)
+            self.verdicts.failed(delivery, handler, (outcome, error), began=execution.began, took=took)
         elif self.verdicts.loud:
             self.verdicts.done(delivery, handler, began=execution.began, took=took)
 
@@ -314,8 +340,15 @@ class HandlerExecutions:
         error = TimeoutError(f"no outcome within {duration_setting_text(timeout or 0)}")
         delivery.error = error
         outcome = self._judge.judge(delivery, error, allowed)
-        self.verdicts.stalled(delivery, handler, (outcome, error))
+        took = max(0, self._now() - execution.began)
+        stack = self.stack_while_stuck(execution)
+        self.verdicts.stalled(delivery, handler, (outcome, error), began=execution.began, took=took, stack=stack)
         return delivery, outcome
+
+    def stack_while_stuck(self, execution: Execution) -> str:
+        """Where the handler of an execution that was given up is now; empty if it has ended meanwhile."""
+        stack = self.stack_of(execution)
+        return stack if self.under_way.is_given_up(execution) else ""
 
     def abandon(self) -> list[DeliveryOutcome]:
         """Give up all executions and begin no more; returns them with a release that costs no attempt."""
@@ -325,6 +358,11 @@ class HandlerExecutions:
             self.verdicts.abandoned(execution.delivery, execution.handler)
             execution.interrupt()
         return [(execution.current, self._queue.terms.release(execution.current, None)) for execution in left]
+
+
+def _no_stack(_: Execution) -> str:
+    """The default of `stack_of`."""
+    return ""
 
 
 def _ignore(*_: object) -> None:

@@ -10,10 +10,10 @@ import contextlib
 import logging
 import os
 import sys
-from typing import Final, NoReturn
+from collections.abc import Callable
+from typing import Any, Final, NoReturn
 
-from astyqueue.dispatch.handlers import Call
-from astyqueue.dispatch.worker_log import log_event
+from astyqueue.dispatch.worker_log import log_event, some
 from astyqueue.queue.delivery.delivery import Delivery
 from astyqueue.text import reason_of
 
@@ -35,25 +35,30 @@ class _Forks:
 _FORKS: Final = _Forks()
 
 
-def end_forked_children(delivery: Delivery, call_next: Call) -> object:
-    """A middleware: a child process that leaves the handler exits with 0, with the code of `sys.exit`, or with 1."""
+def end_forked_children(given: Delivery | list[Delivery], call_next: Callable[[Any], object]) -> object:
+    """A middleware: a child process that leaves the handler exits with 0, with the code of `sys.exit`, or with 1.
+
+    It is also for handlers that are `given` a batch.
+    """
     before = _FORKS.count
     try:
-        result = call_next(delivery)
+        result = call_next(given)
     except BaseException as error:
         if _FORKS.count != before:
-            _exit(_code(delivery, error))
+            _exit(_code(given, error))
         raise
     if _FORKS.count != before:
         _exit(0)
     return result
 
 
-def _code(delivery: Delivery, error: BaseException) -> int:
+def _code(given: Delivery | list[Delivery], error: BaseException) -> int:
     """The exit code that Python gives this error, which is logged unless it is the code itself."""
     if isinstance(error, SystemExit) and (error.code is None or isinstance(error.code, int)):
         return (error.code or 0) & 0xFF
-    log_event(logging.ERROR, "child", id=delivery.message_id, error=reason_of(error))
+    deliveries = given if isinstance(given, list) else [given]
+    ids = some(str(delivery.message_id) for delivery in deliveries)
+    log_event(logging.ERROR, "forked_child_failed", id=ids, error=reason_of(error))
     return 1
 
 

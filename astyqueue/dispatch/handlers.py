@@ -185,6 +185,8 @@ def refuse_unfinished(result: object) -> None:
     if close := getattr(result, "close", None):
         close()
     message = f"the handler returned {type(result).__name__}, so no work was done: await it, or iterate over it"
+    if inspect.iscoroutine(result):
+        message += "; if the handler is `async def`, its decorator must be too, so that it runs on the event loop"
     raise TypeError(message)
 
 
@@ -361,6 +363,7 @@ class HandlerWrapping:
     ) -> None:
         """The first middleware is the outermost; only handlers in threads are wrapped in `outermost` and `innermost`.
 
+        `innermost` is also called with the lists of batch handlers.
         Middleware that is `async def` is for `async def` handlers, all other for those in threads and processes.
         `children` run the handlers for processes; `cancel` ends the coroutine of a delivery.
         """
@@ -395,7 +398,7 @@ class HandlerWrapping:
         fitting = [one for one in self._of_batches if is_async(one) is awaited]
         self._check_fits(handler, fitting)
         if not awaited:
-            return replace(handler, call=wrapped(handler.call, fitting))
+            return replace(handler, call=wrapped(handler.call, (*fitting, *self._innermost)))
         return replace(handler, call=wrapped_coroutine(handler.call, fitting), interrupt=self._cancel)
 
     def _around_coroutine(self, handler: Handler) -> AsyncCall:

@@ -34,7 +34,7 @@ def import_path_of(call: object) -> str:
     except (AttributeError, KeyError):
         found = None
     if found is not call:
-        message = f"another process imports {path}, and that is {found!r}, not {call!r}: give the function of that name"
+        message = f"{path} resolves to {found!r} in a child process, not to {call!r}: give the function of that name"
         raise BadSetting(message)
     return path
 

@@ -12,8 +12,9 @@ from astyqueue.dispatch.batch_execution import perform_batch
 from astyqueue.dispatch.deliveries_by_pool import Pool, WaitingLines
 from astyqueue.dispatch.execution import HandlerExecutions
 from astyqueue.dispatch.handlers import Kind, LineKey
-from astyqueue.dispatch.running_executions import BegunExecution
+from astyqueue.dispatch.running_executions import BegunExecution, Execution
 from astyqueue.dispatch.slots import FreeSlots, SlotPool
+from astyqueue.dispatch.stacks import stack_of
 from astyqueue.errors import ThreadsDied
 from astyqueue.queue.delivery.base_delivery import DeliveryFactory
 from astyqueue.queue.delivery.delivery import Delivery
@@ -81,6 +82,18 @@ class HandlerPools:
     def size(self) -> int:
         """The number of threads that handlers share."""
         return self.threads_of_handlers.size
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """How many handlers of each kind can run at a time, of those for which there is a pool."""
+        with self._lock:
+            sizes = {Kind.THREAD.value: self.size}
+            if self._coroutines is not None:
+                sizes[Kind.ASYNCIO.value] = self._coroutines.size
+            if self._processes is not None:
+                sizes[Kind.PROCESS.value] = self._processes.size
+            batches = [pool for pool in self._slots if pool not in (self.threads_of_handlers, self._processes)]
+            return sizes | ({"batch": len(batches)} if batches else {})
 
     @property
     def threads(self) -> tuple[threading.Thread, ...]:
@@ -164,6 +177,16 @@ class HandlerPools:
         """Cancel the coroutine of a delivery."""
         if self._coroutines is not None:
             self._coroutines.interrupt(delivery)
+
+    def stack_of(self, execution: Execution) -> str:
+        """The stack of what runs the handler of an execution; empty for one in a child process."""
+        kind = execution.handler.kind if execution.handler else Kind.THREAD
+        match kind:
+            case Kind.ASYNCIO:
+                return self._coroutines.stack_of(execution.delivery) if self._coroutines is not None else ""
+            case Kind.PROCESS:
+                return ""
+        return stack_of(execution.thread)
 
     def watch(self, on_change: Callable[[], None]) -> None:
         """Call this when a thread died and, once they were shut, when one has left or the last coroutine has ended."""

@@ -10,10 +10,12 @@ from typing import Final, Protocol
 
 from astyqueue.clock import Clock
 from astyqueue.dispatch.handlers import HandlerRegistry
-from astyqueue.dispatch.subscription import QueueOptions
-from astyqueue.dispatch.worker_log import log_event, log_mistake
+from astyqueue.dispatch.subscription import QueueIdentity, QueueOptions
+from astyqueue.dispatch.worker_log import log_event, log_unexpected_error
 from astyqueue.errors import AstyqueueError, BadInput, Closed
 from astyqueue.queue.queue import MessageQueue
+from astyqueue.rate_limit import RateLimitedLog
+from astyqueue.store import Store
 from astyqueue.text import reason_of
 from astyqueue.units import SECOND
 from astyqueue.waiting import Wakeup
@@ -28,6 +30,10 @@ class QueueDirectory(Protocol):
     @property
     def clock(self) -> Clock:
         """The clock of its queues."""
+
+    @property
+    def store(self) -> Store:
+        """The store that its queues are in."""
 
     def queues(self) -> list[str]:
         """The names of the queues in the store."""
@@ -87,57 +93,68 @@ def is_pattern(name: str) -> bool:
 class PatternWatch:
     """Looks for queues that match, every five seconds, in the thread that calls `run`.
 
-    A queue that several patterns match is the first one's; those that were named are not looked for.
+    A queue that several patterns match is the first one's; those that were named are not looked for. One that cannot be
+    opened, or whose limit cannot be found, is logged once a minute and tried again with each look; it hides no other.
     """
 
     def __init__(
         self,
         patterns: Iterable[QueuePattern],
-        named: Iterable[str],
+        named: Iterable[QueueIdentity],
         join: Callable[[MessageQueue, QueuePattern], None],
-        leave: Callable[[str], None],
+        leave: Callable[[QueueIdentity], None],
     ) -> None:
-        """`join` gets each queue that appeared, `leave` the name of each that is not in the store any more."""
+        """`join` gets each queue that appeared, `leave` each that is not in the store any more."""
         self._patterns = tuple(patterns)
-        self._named = frozenset(named)
+        self._named = set(named)
         self._join = join
         self._leave = leave
-        self._joined: set[str] = set()
+        self._joined: set[QueueIdentity] = set()
         self._over = False
         self._clock = self._patterns[0].directory.clock
         self._wakeup = Wakeup(self._clock)
+        self._failures = RateLimitedLog()
 
     def look(self) -> None:
-        """Look once; raises what a store raises."""
+        """Look once; raises what listing the queues raises, and Closed once the dispatcher was stopped."""
         there = self._matching()
-        for name in self._joined - there.keys():
-            self._joined.discard(name)
-            self._leave(name)
-        for name, pattern in there.items():
-            if name not in self._joined:
-                self._let_join(name, pattern)
+        for queue in self._joined - there.keys():
+            self._joined.discard(queue)
+            self._leave(queue)
+        for queue, pattern in there.items():
+            if queue not in self._joined:
+                self._try_to_join(queue, pattern)
 
-    def _let_join(self, name: str, pattern: QueuePattern) -> None:
-        queue = pattern.directory.queue(name)
-        self._joined.add(name)  # before it joins: if it is dropped at once, another thread forgets it
+    def _try_to_join(self, found: QueueIdentity, pattern: QueuePattern) -> None:
         try:
+            queue = pattern.directory.queue(found.name)
+            self._joined.add(found)  # before it joins: if it is dropped at once, another thread forgets it
             self._join(queue, pattern)
-        except BaseException:
-            self._joined.discard(name)
+        except Closed:
             raise
+        except Exception as error:  # noqa: BLE001 - the other queues are served, and this one is tried again
+            self._joined.discard(found)
+            if self._failures.may_say(found.name, self._clock.monotonic()):
+                _log_failure("queue_not_joined", error, queue=found.name)
 
-    def _matching(self) -> dict[str, QueuePattern]:
+    def _matching(self) -> dict[QueueIdentity, QueuePattern]:
         listed = {one.directory: one.directory.queues() for one in self._patterns}
-        found: dict[str, QueuePattern] = {}
+        found: dict[QueueIdentity, QueuePattern] = {}
         for pattern in self._patterns:
+            store = id(pattern.directory.store)
             for name in listed[pattern.directory]:
-                if name not in self._named and fnmatchcase(name, pattern.pattern):
-                    found.setdefault(name, pattern)
+                queue = QueueIdentity(store, name)
+                if queue not in self._named and fnmatchcase(name, pattern.pattern):
+                    found.setdefault(queue, pattern)
         return found
 
-    def forget(self, name: str) -> None:
+    def leave_out(self, queue: QueueIdentity) -> None:
+        """Look for this queue no longer: it was named."""
+        self._named.add(queue)
+
+    def forget(self, queue: QueueIdentity) -> None:
         """A queue has left: it joins again if it is found again."""
-        self._joined.discard(name)
+        self._joined.discard(queue)
 
     def run(self) -> None:
         """Look until `end`. Errors are logged, and the next look follows all the same."""
@@ -150,11 +167,15 @@ class PatternWatch:
             except Closed:
                 return
             except Exception as error:  # noqa: BLE001 - the queues found before are served
-                log_event(logging.ERROR, "unlisted", error=reason_of(error))
-                if not isinstance(error, AstyqueueError):
-                    log_mistake(error, queue="")
+                _log_failure("queue_listing_failed", error)
 
     def end(self) -> None:
-        """End the looks soon, from any thread."""
+        """Stop listing queues; any thread may call this."""
         self._over = True
         self._wakeup.set()
+
+
+def _log_failure(event: str, error: Exception, **facts: object) -> None:
+    log_event(logging.ERROR, event, **facts, error=reason_of(error))
+    if not isinstance(error, AstyqueueError):
+        log_unexpected_error(error, **facts)

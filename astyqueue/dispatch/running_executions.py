@@ -24,17 +24,30 @@ class Execution:
 
     `current` is the delivery whose receipt counts. It differs from the handler's when the lease expired meanwhile (the
     store was unavailable, say) and this process claimed the message again. `where` is its row and id; `counted`: the
-    quota counts it. From `stuck_from` on (monotonic), one that was given up and still runs counts as stuck. `leader` is
-    the first execution of its batch, whose handler runs for this one too.
+    quota counts it. `thread` is the identifier of the thread that began it. From `stuck_from` on (monotonic), one that
+    was given up and still runs counts as stuck. `leader` is the first execution of its batch, whose handler runs for
+    this one too.
     """
 
-    __slots__ = ("began", "counted", "current", "deadline", "delivery", "handler", "leader", "stuck_from", "where")
+    __slots__ = (
+        "began",
+        "counted",
+        "current",
+        "deadline",
+        "delivery",
+        "handler",
+        "leader",
+        "stuck_from",
+        "thread",
+        "where",
+    )
 
     def __init__(self, delivery: Delivery, began: int) -> None:
         """A begun execution; its handler is found next."""
         self.delivery = self.current = delivery
         self.where = (delivery.row, delivery.id)
         self.began = began
+        self.thread = threading.get_ident()
         self.counted = False
         self.handler: Handler | None = None
         self.leader: Execution | None = None
@@ -148,6 +161,10 @@ class ExecutionsUnderWay:
     def slots_held(self) -> int:
         """How many threads are held by handlers that still run past their timeout."""
         return sum(one.holds_slot for one in tuple(self._given_up))
+
+    def is_given_up(self, execution: Execution) -> bool:
+        """Whether this one was given up and has not ended."""
+        return execution in self._given_up
 
     @property
     def concluding(self) -> bool:

@@ -16,17 +16,17 @@ import contextlib
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Final, cast
+from typing import Final, NamedTuple, Self, cast
 
 from astyqueue.dispatch.claim_loop import ClaimLoop, flush
 from astyqueue.dispatch.deliveries_by_pool import LineOptions, WaitingLines
 from astyqueue.dispatch.delivery_limits import InFlightLimit, MessageQuota
 from astyqueue.dispatch.execution import DeliveryOutcome
-from astyqueue.dispatch.handlers import HandlerRegistry
+from astyqueue.dispatch.handlers import HandlerRegistry, LineKey
 from astyqueue.dispatch.pools import HandlerPools
 from astyqueue.dispatch.running_executions import Execution
 from astyqueue.dispatch.step_loop import StepTask
-from astyqueue.dispatch.worker_log import log_event, short
+from astyqueue.dispatch.worker_log import HeldThreads, log_event, short
 from astyqueue.errors import AlreadySettled, AstyqueueError
 from astyqueue.model.health import StuckReport
 from astyqueue.protocol.admin.health import report_stuck
@@ -39,6 +39,18 @@ from astyqueue.units import MonotonicUs
 _LOST: Final = "other consumers claimed these messages, or they were deleted: their outcomes logged here had no effect"
 #: The most stuck handlers that are logged, a line each.
 _NAMED: Final = 10
+
+
+class QueueIdentity(NamedTuple):
+    """By what queues differ: their store (its `id`) and their name, because two stores may each have a queue of it."""
+
+    store: int
+    name: str
+
+    @classmethod
+    def of(cls, queue: MessageQueue) -> Self:
+        """That of a queue; each `connect(url).queue(name)` opens the same queue of its connection anew."""
+        return cls(id(queue.store), queue.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +86,11 @@ class Subscription:
         self._quota = quota
         self.queue = queue
         self.name = queue.name
+        self.identity = QueueIdentity.of(queue)
         self.weight = options.weight
         self.followed = options.followed
         self.tasks = roster.names
+        self._roster = roster
         self.pools = pools
         #: The most of its messages that are in this process at the same time, or None.
         self.limit = options.limit
@@ -102,6 +116,15 @@ class Subscription:
         self.executions.verdicts.listen()
         self.waiting.start()
         return StepTask(self._claims.steps(), self.queue.store, self.queue.core.observers, self.waiting.rests)
+
+    def line_of(self, task: str | None) -> LineKey:
+        """The line of the messages of a task."""
+        return self._roster.line_of(task)
+
+    @property
+    def lines(self) -> tuple[LineKey, ...]:
+        """The lines of all its handlers that are known."""
+        return self._roster.lines
 
     def _credit(self) -> int:
         """The credit; it also releases hoarded deliveries.
@@ -140,26 +163,31 @@ class Subscription:
         """Settle executions past their deadline as failed attempts."""
         self._settle(self.executions.overdue())
 
-    def tell_stuck(self, in_all: int) -> None:
+    def tell_stuck(self, held_in_all: int) -> None:
         """Log the handlers that run on past their timeout, and store a report for `doctor`.
 
-        `in_all` are stuck in all queues: they are counted against the slots of the dispatcher, and those of this queue
-        against its own limit once that is reached.
+        `held_in_all` threads are held by such handlers of all queues: they are counted against the slots of the
+        dispatcher, and those of this queue against its own limit once that is reached.
         """
         stuck = self.executions.under_way.stuck
         if not stuck:
             return
-        held, slots = (len(stuck), self.slots) if len(stuck) >= self.slots else (in_all, self.pools.size)
-        now, threads = self.queue.clock.now(), f"{held} of {slots}"
+        own = sum(execution.holds_slot for execution in stuck)
+        held, slots = (own, self.slots) if own >= self.slots else (held_in_all, self.pools.size)
         for execution in stuck[:_NAMED]:
-            lasts = now - execution.began
-            self.executions.verdicts.stuck(
-                execution.delivery, execution.handler, lasts=lasts, threads=threads, last=held >= slots
-            )
+            self._log_stuck(execution, HeldThreads(held, slots))
         name = self.queue.core.process.name
         with contextlib.suppress(AstyqueueError):  # the next report is a minute later
-            report = StuckReport(name, held, slots, stuck[0].began, tasks_of(stuck))
+            report = StuckReport(
+                name, held if own else 0, slots, stuck[0].began, tasks_of(stuck), others=len(stuck) - own
+            )
             self.queue.run(report_stuck(self.queue.name, report))
+
+    def _log_stuck(self, execution: Execution, threads: HeldThreads) -> None:
+        lasts = self.queue.clock.now() - execution.began
+        stack = self.executions.stack_while_stuck(execution)
+        held = threads if execution.holds_slot else None
+        self.executions.verdicts.stuck(execution.delivery, execution.handler, lasts=lasts, held=held, stack=stack)
 
     def abandon(self) -> None:
         """Release the messages whose handlers still run."""
@@ -181,7 +209,7 @@ class Subscription:
     def _settle_later(self, outcomes: list[DeliveryOutcome], error: BaseException) -> None:
         log_event(
             logging.ERROR,
-            "unrecorded",
+            "outcomes_not_recorded",
             queue=self.queue.name,
             messages=len(outcomes),
             error=reason_of(error),

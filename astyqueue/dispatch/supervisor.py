@@ -10,7 +10,7 @@ from typing import Final
 
 from astyqueue.clock import Clock
 from astyqueue.dispatch.pools import HandlerPools
-from astyqueue.dispatch.subscription import Subscription, tasks_of
+from astyqueue.dispatch.subscription import QueueIdentity, Subscription, tasks_of
 from astyqueue.dispatch.worker_log import REMIND, log_event, log_traceback, some
 from astyqueue.errors import HandlersStuck
 from astyqueue.text import reason_of
@@ -32,9 +32,12 @@ class Supervisor:
     def __init__(
         self, pools: HandlerPools, clock: Clock, max_stalled: int | None, on_end: Callable[[Exception], None]
     ) -> None:
-        """`on_end` is called when `max_stalled` handlers, or all, are stuck, or threads die again and again."""
+        """`on_end` is called when `max_stalled` handlers are stuck, or all threads, or threads die again and again.
+
+        Without `max_stalled` stuck handlers end nothing.
+        """
         self._pools = pools
-        self._most = None if max_stalled is None else min(max_stalled, pools.size)
+        self._most = max_stalled
         self._on_end = on_end
         self._report_at: MonotonicUs | None = None
         self._lost: set[Subscription] = set()
@@ -61,6 +64,11 @@ class Supervisor:
             subscription.watch(self._on_deadline, self._attention.set)
             self.subscriptions = (*self.subscriptions, subscription)
         return True
+
+    def serves(self, queue: QueueIdentity) -> bool:
+        """Whether it has this queue, and that is not leaving."""
+        with self._lock:
+            return any(one.identity == queue for one in self.subscriptions if one not in self._leaving)
 
     def remove(self, subscription: Subscription) -> None:
         """Claim no more from a queue, let its handlers finish, record their outcomes, and forget it."""
@@ -115,7 +123,7 @@ class Supervisor:
         try:
             part(subscription)
         except BaseException as error:  # noqa: BLE001 - the other subscriptions must be served
-            log_event(logging.ERROR, "unattended", queue=subscription.name, error=reason_of(error))
+            log_event(logging.ERROR, "supervision_failed", queue=subscription.name, error=reason_of(error))
             log_traceback(error)
 
     def _let_leave(self) -> None:
@@ -145,7 +153,7 @@ class Supervisor:
     def _watch_stuck(self) -> None:
         """Report stuck handlers once a minute, and at once when a queue has lost its last slot.
 
-        If `max_stalled` are stuck, end the dispatcher.
+        If `max_stalled` of any kind are stuck, or all threads hold one, end the dispatcher.
         """
         stuck = {one: one.executions.under_way.stuck for one in self.subscriptions if one.executions.under_way.given_up}
         count, now = sum(map(len, stuck.values())), self._clock.monotonic()
@@ -157,11 +165,12 @@ class Supervisor:
         held = sum(one.executions.under_way.slots_held for one in stuck)
         lost = {one for one in stuck if one.executions.under_way.slots_held >= one.slots or held >= self._pools.size}
         if now >= self._report_at or not lost <= self._lost:
-            self._each(lambda one: one.tell_stuck(count))
+            self._each(lambda one: one.tell_stuck(held))
             self._report_at = now + REMIND
         self._lost = lost
-        if self._most is not None and count >= self._most and self._drained_by is None:
-            self._on_end(HandlersStuck(count, self._pools.size, tasks_of(chain.from_iterable(stuck.values()))))
+        size = self._pools.size
+        if self._most is not None and (count >= self._most or held >= size) and self._drained_by is None:
+            self._on_end(HandlersStuck(count, size, tasks_of(chain.from_iterable(stuck.values())), held=held))
 
     def _rest(self, until: MonotonicUs) -> None:
         """Wait until the next deadline, or a signal."""

@@ -8,15 +8,16 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
+import os
 import re
 import traceback
 from abc import abstractmethod
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Final, ParamSpec
+from typing import Final, NamedTuple, ParamSpec
 
 from astyqueue.clock import Clock, SystemClock
-from astyqueue.dispatch.handlers import TASK, Handler
+from astyqueue.dispatch.handlers import TASK, Handler, Kind
 from astyqueue.errors import HandlerFailed, Retry, Snooze
 from astyqueue.errors import Reject as RejectError
 from astyqueue.printable import facts_line, indented
@@ -46,7 +47,7 @@ _TRACE: Final = 16_000
 _STACKS: Final = 200_000
 #: Log lines have the time of this machine, as other programs' do, not the store's.
 _CLOCK: Final = SystemClock()
-_PACKAGE: Final = str(Path(__file__).parent.parent)
+_PACKAGE: Final = f"{Path(__file__).parent.parent}{os.sep}"
 
 
 def some(names: Iterable[str]) -> str:
@@ -96,9 +97,9 @@ def _log_with_trace(level: int, event: str, trace: str | None, facts: dict[str, 
 
 @log_safely
 def log_stacks(level: int, event: str, stacks: str, /, **facts: object) -> None:
-    """Log an event with the stacks of threads, which follow its line; in JSON they are the field `trace`."""
+    """Log an event with stacks, which follow its line; in JSON they are the field `trace`, if there are any."""
     if LOG.isEnabledFor(level):
-        _log_with_trace(level, event, _cut(stacks, _STACKS), facts)
+        _log_with_trace(level, event, _cut(stacks, _STACKS) or None, facts)
 
 
 @log_safely
@@ -111,40 +112,36 @@ def log_traceback(error: BaseException, **facts: object) -> None:
 @log_safely
 def log_blocked(lasts: int, stack: str, **facts: object) -> None:
     """Log that something keeps the event loop, for how long so far (microseconds), with the stack of its thread."""
-    if LOG.isEnabledFor(logging.WARNING):
-        facts["for"] = length_text(lasts)
-        facts["hint"] = "no other coroutine goes on meanwhile: await, or run this part in asyncio.to_thread"
-        record = LOG.makeRecord(
-            LOG.name,
-            logging.WARNING,
-            __file__,
-            0,
-            "%s",
-            (facts_line("blocked", facts),),
-            None,
-            extra={"event": "blocked", "facts": facts},
-        )
-        record.exc_text = indented(stack) if stack else None
-        LOG.handle(record)
+    facts["for"] = length_text(lasts)
+    facts["hint"] = "no other coroutine goes on meanwhile: await, or run this part in asyncio.to_thread"
+    log_stacks(logging.WARNING, "blocked", stack, **facts)
 
 
 @log_safely
-def log_mistake(error: BaseException, **facts: object) -> None:
+def log_unexpected_error(error: BaseException, **facts: object) -> None:
     """Log the traceback of an unexpected error: a program must be fixed, or an operator remove data from a row."""
-    LOG.error("%s", facts_line("mistake", facts), exc_info=error, extra={"event": "mistake", "facts": facts})
+    LOG.error(
+        "%s", facts_line("unexpected_error", facts), exc_info=error, extra={"event": "unexpected_error", "facts": facts}
+    )
 
 
 def traceback_text(error: BaseException) -> str:
     """The traceback without the frames of astyqueue, which are the same in each, and without its middle if it is long.
+
+    So are those of its causes, and of the errors in a group.
 
     The text of an error may hold all that a task was given. Of an error in another process it is the one made there.
     """
     if isinstance(error, HandlerFailed):
         return error.traceback
     shown = traceback.TracebackException.from_exception(error)
-    shown.stack = traceback.StackSummary.from_list(
-        [frame for frame in shown.stack if not frame.filename.startswith(_PACKAGE)]
-    )
+    chained: list[traceback.TracebackException | None] = [shown]
+    while chained:
+        if (one := chained.pop()) is not None:
+            one.stack = traceback.StackSummary.from_list(
+                [frame for frame in one.stack if not frame.filename.startswith(_PACKAGE)]
+            )
+            chained += [one.__cause__, one.__context__, *(one.exceptions or ())]
     return _cut("".join(shown.format()).rstrip("\n"), _TRACE)
 
 
@@ -166,8 +163,8 @@ class TaskLineHandler(logging.Handler):
         """Print, soon, the line for a delivery whose handler succeeded at this moment (microseconds since 1970)."""
 
 
-def done_facts(delivery: Delivery, handler: Handler, began: int, took: int) -> dict[str, object]:
-    """The facts of a `done` line: `began` and `took` are microseconds."""
+def done_facts(delivery: Delivery, handler: Handler | None, began: int, took: int) -> dict[str, object]:
+    """The facts of a `done` line, and of others about the end of a handler: `began` and `took` are microseconds."""
     facts = _facts(delivery, handler)
     facts["lag_ms"] = (began - delivery.due_us) // _MILLISECOND
     facts["dur_ms"] = took // _MILLISECOND
@@ -177,7 +174,12 @@ def done_facts(delivery: Delivery, handler: Handler, began: int, took: int) -> d
 def _facts(delivery: Delivery, handler: Handler | None) -> dict[str, object]:
     headers = delivery.headers
     task = headers.get(TASK) or (handler.name if handler else None)
-    facts: dict[str, object] = {"task": short(task), "id": delivery.message_id, "attempt": delivery.attempt}
+    facts: dict[str, object] = {
+        "task": short(task),
+        "queue": delivery.row.partition(":")[0],
+        "id": delivery.message_id,
+        "attempt": delivery.attempt,
+    }
     if "traceparent" in headers and (found := _TRACEPARENT.match(headers["traceparent"])):
         facts["trace_id"] = found[1]
     return facts
@@ -204,15 +206,28 @@ def short(name: str | None) -> str | None:
     return name if name is None or len(name) <= _NAME else f"{name[: _NAME - 1]}…"
 
 
+class HeldThreads(NamedTuple):
+    """How many of the threads for handlers of a queue, or of a dispatcher, are held by handlers past their timeout."""
+
+    held: int
+    slots: int
+
+
+def kind_text(handler: Handler | None) -> str:
+    """What a handler runs in, or that it is for batches: "thread", "asyncio", "process" or "batch"."""
+    if handler is None or handler.kind is None:
+        return Kind.THREAD.value
+    return "batch" if handler.batch is not None else handler.kind.value
+
+
 class DeliveryLog:
     """Logs the deliveries of one queue. Bodies are never logged: they may be confidential."""
 
-    def __init__(self, queue: str, clock: Clock) -> None:
+    def __init__(self, clock: Clock) -> None:
         """Successes are not logged until `listen` finds that level INFO is on, and starts not before level DEBUG is."""
         self.loud = False
         self.starts = False
         self._lines: TaskLineHandler | None = None
-        self._queue = queue
         self._clock = clock
         self._parked = RateLimitedLog()
 
@@ -237,10 +252,12 @@ class DeliveryLog:
             log_event(logging.INFO, "done", **done_facts(delivery, handler, began, took))
 
     @log_safely
-    def failed(self, delivery: Delivery, handler: Handler, result: tuple[Outcome, BaseException], *, took: int) -> None:
+    def failed(
+        self, delivery: Delivery, handler: Handler, result: tuple[Outcome, BaseException], *, began: int, took: int
+    ) -> None:
         """Log that a handler failed, with its traceback, and the outcome of its message."""
         outcome, error = result
-        facts = {**_facts(delivery, handler), "dur_ms": took // _MILLISECOND, "error": reason_of(error)}
+        facts = {**done_facts(delivery, handler, began, took), "error": reason_of(error)}
         if isinstance(outcome, Release):
             facts["in"] = length_text(max(0, outcome.due - self._clock.now()))
         match outcome:
@@ -252,47 +269,64 @@ class DeliveryLog:
                 _log_failure(logging.ERROR, "dead", error, facts)
 
     @log_safely
-    def settled_by_hand(self, delivery: Delivery, handler: Handler, error: BaseException | None) -> None:
+    def settled_by_hand(
+        self, delivery: Delivery, handler: Handler, error: BaseException | None, *, began: int, took: int
+    ) -> None:
         """Log the end of a handler that settled its message itself, or whose message was handed out at most once."""
-        facts = {**_facts(delivery, handler), "outcome": delivery.settled or delivery.settling}
+        facts = {**done_facts(delivery, handler, began, took), "outcome": delivery.settled or delivery.settling}
         if error is None:
             log_event(logging.INFO, "done", **facts)
             return
         _log_failure(logging.WARNING, "failed", error, {**facts, "error": reason_of(error)})
 
     @log_safely
-    def late(self, delivery: Delivery, handler: Handler, error: BaseException | None) -> None:
+    def late(self, delivery: Delivery, handler: Handler, error: BaseException | None, *, began: int, took: int) -> None:
         """Log that a handler ended after it was given up; its result is ignored."""
-        facts = {**_facts(delivery, handler), "outcome": delivery.settled or delivery.settling}
+        facts = {**done_facts(delivery, handler, began, took), "outcome": delivery.settled or delivery.settling}
         if error is not None:
             facts["error"] = reason_of(error)
-        log_event(logging.WARNING, "late", **facts)
+        log_event(logging.WARNING, "ended_after_timeout", **facts)
 
     @log_safely
-    def stalled(self, delivery: Delivery, handler: Handler | None, result: tuple[Outcome, BaseException]) -> None:
-        """Log that a handler exceeded its timeout: its thread stays occupied, its message is retried or dead."""
+    def stalled(
+        self,
+        delivery: Delivery,
+        handler: Handler | None,
+        result: tuple[Outcome, BaseException],
+        *,
+        began: int,
+        took: int,
+        stack: str,
+    ) -> None:
+        """Log that a handler exceeded its timeout, with its `stack`, and that its message is retried or dead."""
         outcome, error = result
-        facts = {**_facts(delivery, handler), "error": reason_of(error)}
-        log_event(logging.WARNING, "stalled", **facts)
+        facts = {**done_facts(delivery, handler, began, took), "error": reason_of(error)}
+        pause = {"in": length_text(max(0, outcome.due - self._clock.now()))} if isinstance(outcome, Release) else {}
+        log_stacks(logging.WARNING, "stalled", stack, **facts, **pause)
         if isinstance(outcome, Reject):
             log_event(logging.ERROR, "dead", **facts)
 
     @log_safely
-    def stuck(self, delivery: Delivery, handler: Handler | None, *, lasts: int, threads: str, last: bool) -> None:
-        """Log that a handler which was given up still runs; `last`: no free thread is left for the queue."""
-        facts = {
-            "queue": self._queue,
-            **_facts(delivery, handler),
-            "for": length_text(lasts),
-            "threads": threads,
-        }
+    def stuck(
+        self, delivery: Delivery, handler: Handler | None, *, lasts: int, held: HeldThreads | None, stack: str
+    ) -> None:
+        """Log that a handler which was given up still runs, and where (`stack`).
+
+        `held` are the threads that such handlers hold, if this one holds one.
+        """
+        facts = {**_facts(delivery, handler), "kind": kind_text(handler), "for": length_text(lasts)}
+        last = held is not None and held.held >= held.slots
+        if held is not None:
+            facts["threads"] = f"{held.held} of {held.slots}"
         if last:
             facts["hint"] = "no thread is left for this queue: restart the process, or run it with --max-stalled"
-        log_event(logging.ERROR if last else logging.WARNING, "stuck", **facts)
+        elif held is None and handler is not None and handler.kind is Kind.ASYNCIO:
+            facts["hint"] = "it was cancelled and goes on: let CancelledError pass, and end what it shields from that"
+        log_stacks(logging.ERROR if last else logging.WARNING, "stuck", stack, **facts)
 
     def blocking(self, delivery: Delivery, handler: Handler, *, lasts: int, stack: str) -> None:
         """Log that a coroutine keeps the event loop, with the stack of its thread."""
-        log_blocked(lasts, stack, queue=self._queue, **_facts(delivery, handler))
+        log_blocked(lasts, stack, **_facts(delivery, handler))
 
     @log_safely
     def abandoned(self, delivery: Delivery, handler: Handler | None) -> None:
@@ -310,16 +344,21 @@ class DeliveryLog:
         log_event(logging.WARNING, "dropped", **_facts(delivery, None), outcome=delivery.settled)
 
     @log_safely
+    def expired(self, delivery: Delivery) -> None:
+        """Log that a message expired while it waited here: it becomes a dead letter; one at most once is lost."""
+        log_event(logging.WARNING, "expired", **_facts(delivery, None))
+
+    @log_safely
     def not_begun(self, delivery: Delivery) -> None:
         """Log that the lease or the time to drain ended before the handler began, as in a suspended process."""
-        log_event(logging.WARNING, "not begun", **_facts(delivery, None))
+        log_event(logging.WARNING, "not_begun", **_facts(delivery, None))
 
     @log_safely
     def again(self, delivery: Delivery) -> None:
         """Log that a lease expired while the handler ran and this process claimed the message again; not rerun."""
         log_event(
             logging.WARNING,
-            "again",
+            "reclaimed_while_running",
             **_facts(delivery, None),
             hint="its handler still runs here; its outcome counts for this attempt",
         )
@@ -331,9 +370,9 @@ class DeliveryLog:
         log_traceback(error, **_facts(delivery, None))
 
     @log_safely
-    def mishap(self, delivery: Delivery, error: BaseException) -> None:
+    def internal_error(self, delivery: Delivery, error: BaseException) -> None:
         """Log an error before or after a handler, caused by the message's content or the program's own code."""
-        log_event(logging.ERROR, "mishap", **_facts(delivery, None), error=reason_of(error))
+        log_event(logging.ERROR, "internal_error", **_facts(delivery, None), error=reason_of(error))
         log_traceback(error, **_facts(delivery, None))
 
     @log_safely
@@ -352,7 +391,6 @@ class DeliveryLog:
         log_event(
             logging.WARNING,
             "parked",
-            queue=self._queue,
             **_facts(delivery, None),
             again_in=length_text(pause),
             hint=hint,

@@ -99,13 +99,17 @@ class RowHealth:
 
 
 class StuckReport(NamedTuple):
-    """A worker whose `stuck` handlers run past their timeout and occupy threads, the first `since` (microseconds)."""
+    """A worker whose handlers run past their timeout, the first `since` (microseconds).
+
+    `stuck` of them occupy one of the `threads` threads each; `others` are coroutines, batches or in child processes.
+    """
 
     worker: str
     stuck: int
     threads: int
     since: int
     tasks: Sequence[str]
+    others: int = 0
 
 
 class UnfitSchedule(NamedTuple):
@@ -180,7 +184,7 @@ def findings_of_workers(workers: Sequence[Presence], now: int) -> Iterator[Findi
             last = f"has not reported since {instant_text(one.seen, now)}"
             yield Finding(subject, Severity.WARNING, last, reason, remedy)
         elif one.state == WorkerState.STALLED:
-            fact = f"has stalled: work is due, and no task of it begins or ends ({one.busy} of {one.slots} slots busy)"
+            fact = f"has stalled: work is due, and no task of it begins or ends ({one.load} slots busy)"
             tasks = ", ".join(f"{task.task} since {instant_text(task.since, now)}" for task in one.running[:_TASKS])
             reason = f"its log has the stacks of its threads{f'; it runs {tasks}' if tasks else ''}"
             remedy = "restart it, and set timeouts on the calls its tasks wait for; --on-stall=exit ends such a worker"
@@ -362,8 +366,11 @@ def _parked(health: QueueHealth) -> Iterator[Finding]:
 def _stuck(health: QueueHealth) -> Iterator[Finding]:
     """Workers with handlers that run past their timeout."""
     for one in health.stuck:
-        fact = f"{one.stuck} of {one.threads} threads are occupied by tasks past their timeout: {', '.join(one.tasks)}"
-        reason = f"the first began {health.at(one.since)}; these threads handle nothing else until it ends"
+        threads = f"{one.stuck} of {one.threads} threads are occupied by tasks past their timeout"
+        others = f"{counted(one.others, 'task')} without a thread run on past their timeout"
+        fact = ", and ".join([threads] * bool(one.stuck or not one.others) + [others] * bool(one.others))
+        fact = f"{fact}: {', '.join(one.tasks)}"
+        reason = f"the first began {health.at(one.since)}; what runs it handles nothing else until it ends"
         remedy = "restart the worker; set timeouts on the calls its tasks wait for; --max-stalled ends such a worker"
         severity = Severity.PROBLEM if one.stuck >= one.threads else Severity.WARNING
         yield Finding(f"worker {one.worker} of {health.subject}", severity, fact, reason, remedy)

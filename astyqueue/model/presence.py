@@ -64,14 +64,27 @@ class RunningTask(NamedTuple):
         return {"queue": self.queue, "task": self.task, "id": self.id, "since": exact(instant(self.since))}
 
 
+class KindLoad(NamedTuple):
+    """How many handlers of a kind ("thread", "asyncio", "process", "batch") run, and how many can at a time."""
+
+    busy: int
+    slots: int
+
+
+def loads_text(kinds: Mapping[str, KindLoad], of: str) -> str:
+    """The loads of all kinds, as in "thread 3/8, asyncio 950/1000" with `of` "/"; if there are only threads, "3/8"."""
+    texts = {kind: f"{load.busy}{of}{load.slots}" for kind, load in kinds.items()}
+    return texts["thread"] if [*texts] == ["thread"] else ", ".join(f"{kind} {text}" for kind, text in texts.items())
+
+
 @dataclass(frozen=True, slots=True)
 class Presence:
     """The report of one dispatcher; moments are microseconds since 1970.
 
     `started` is when it began, `seen` the write time of the report, which is repeated every `every` microseconds.
     `queues` and `running` (oldest first) are cut; `queue_count` and `busy` are the full numbers, `slots` how many
-    handlers can run at once. In the queues of `standby` it waits for a permit; `limits` are how many messages of a
-    queue it has at the same time at most. Both are cut too. All texts are printable.
+    handlers can run at once, and `kinds` both by what runs them. In the queues of `standby` it waits for a permit;
+    `limits` are how many messages of a queue it has at the same time at most. Both are cut too. Texts are printable.
     """
 
     name: str
@@ -88,6 +101,7 @@ class Presence:
     every: int = HEARTBEAT
     standby: Sequence[str] = ()
     limits: Mapping[str, int] = field(default_factory=dict)
+    kinds: Mapping[str, KindLoad] = field(default_factory=dict)
     seen: int = field(default=0, compare=False)
 
     def bounded(self) -> Presence:
@@ -111,6 +125,11 @@ class Presence:
     def serves(self, queue: str) -> bool:
         """Whether it serves a queue; also True if it names only some of its queues, of which this may be another."""
         return short(queue) in self.queues or self.queue_count > len(self.queues)
+
+    @property
+    def load(self) -> str:
+        """How many handlers run and how many can, as in "3/8", or for each kind if there are others than threads."""
+        return loads_text(self.kinds, "/") if self.kinds else f"{self.busy}/{self.slots}"
 
     @property
     def began(self) -> datetime:
@@ -137,6 +156,7 @@ class Presence:
             "queue_count": self.queue_count,
             "slots": self.slots,
             "busy": self.busy,
+            "kinds": {kind: {"busy": load.busy, "slots": load.slots} for kind, load in self.kinds.items()},
             "running": [task.as_json() for task in self.running],
             "standby": list(self.standby),
             "limits": dict(self.limits),

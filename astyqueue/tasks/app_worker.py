@@ -12,6 +12,7 @@ from astyqueue.dispatch.pools import IN_FLIGHT
 from astyqueue.dispatch.queue_patterns import QueueLimits, is_pattern
 from astyqueue.durations import Duration
 from astyqueue.queue.queue import MessageQueue
+from astyqueue.store import Store
 from astyqueue.tasks.base_app import AppRuntime
 
 D = TypeVar("D")
@@ -107,6 +108,11 @@ class _Directory:
     def clock(self) -> Clock:
         """The clock of the queues."""
         return self._app.connected().clock
+
+    @property
+    def store(self) -> Store:
+        """The store that the queues are in."""
+        return self._app.connected().store
 
     def queues(self) -> list[str]:
         """The names of all queues in the store."""

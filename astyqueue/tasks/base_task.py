@@ -130,10 +130,6 @@ class BaseTask(Generic[P, R_co]):
             result: object = self._function(*args, **kwargs)  # type: ignore[arg-type]  # the call checks them
             if result is None:
                 return
-            if inspect.iscoroutine(result):  # of a plain function, so it is not known before the call
-                import asyncio  # noqa: PLC0415 - other tasks do without it
-
-                result = asyncio.run(result)
             refuse_unfinished(result)
         self._drop(result, delivery)
 

@@ -40,6 +40,7 @@ SAMPLES: Final = (
     errors.Undecodable("emails:0:0", "its header", "format 9"),
     errors.NoTransactions("emails", "cassandra:shop"),
     errors.HandlersStuck(2, 8, ["jobs.slow"]),
+    errors.HandlersStuck(60, 8, ["jobs.deaf", "jobs.slow"], held=2),
     errors.ThreadsDied("emails", 11, "MemoryError"),
     errors.HandlerFailed("LookupError", "no such address", "Traceback ..."),
     errors.ChildDied("it was killed by SIGSEGV"),

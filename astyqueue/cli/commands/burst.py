@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from astyqueue.errors import AstyqueueError, Closed
@@ -27,9 +27,9 @@ class WhenEmpty:
     one that has it dies, it takes over the work that is left.
     """
 
-    def __init__(self, queues: Iterable[MessageQueue], end: Callable[[], None]) -> None:
-        """`end` is called once."""
-        self._queues = list(queues)
+    def __init__(self, queues: Callable[[], Sequence[MessageQueue]], end: Callable[[], None]) -> None:
+        """`queues` returns those of the worker now, also those that have joined it; `end` is called once."""
+        self._queues = queues
         self._end = end
         self._occurrences: dict[tuple[str, str, int], MonotonicUs] = {}
 
@@ -40,24 +40,20 @@ class WhenEmpty:
         return thread
 
     def _run(self) -> None:
-        if not self._queues:
-            self._end()
-            return
-        clock = self._queues[0].clock
-        wakeup = Wakeup(clock)
         pause = SECOND // 100
         try:
-            while not self._empty():
-                wakeup.wait(clock.monotonic() + pause)
-                stands_by = any(queue.core.claimer.permit.stands_by for queue in self._queues)
+            while not self._empty(queues := self._queues()):
+                clock = queues[0].clock
+                Wakeup(clock).wait(clock.monotonic() + pause)
+                stands_by = any(queue.core.claimer.permit.stands_by for queue in queues)
                 pause = min(2 * pause, _PAUSE_OF_STANDBY if stands_by else _PAUSE)
         except Closed:  # the worker ended first
             return
         self._end()
 
-    def _empty(self) -> bool:
+    def _empty(self, queues: Sequence[MessageQueue]) -> bool:
         try:
-            return all(map(self._is_empty, self._queues))
+            return all(map(self._is_empty, queues))
         except Closed:
             raise
         except AstyqueueError:  # the dispatcher gets the same error, logs it and retries

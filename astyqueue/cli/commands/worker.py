@@ -336,7 +336,7 @@ def _serve(
     )
     run = WorkerRun(dispatcher, drain_timeout, supervised, Watches(**watched))
     if burst:
-        WhenEmpty(dispatcher.queues, run.end).watch()
+        WhenEmpty(lambda: dispatcher.queues, run.end).watch()
     return run.until_ended()
 
 

@@ -78,7 +78,7 @@ def _row(one: Presence, now: int) -> Record:
         "state": "stale" if one.stale(now) else one.state.value,
         "seen": f"{_since(one.seen, now)} ago",
         "up": _since(one.started, now),
-        "busy": f"{one.busy}/{one.slots}",
+        "busy": one.load,
         "oldest_task": f"{oldest.task} for {_since(oldest.since, now)}" if oldest else None,
         "queues": f"{named} and {more} more" if more > 0 else named,
         "version": one.version,

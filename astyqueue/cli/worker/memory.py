@@ -47,5 +47,5 @@ class MemoryWatch:
         pause = Wakeup(clock)
         while (size := resident_bytes()) <= self._limit:
             pause.wait(clock.monotonic() + _EVERY)
-        log_event(logging.WARNING, "max-rss", resident=size, limit=self._limit)
+        log_event(logging.WARNING, "max_rss", resident=size, limit=self._limit)
         self._end()

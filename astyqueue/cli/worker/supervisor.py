@@ -97,7 +97,7 @@ class ProcessSupervisor:
                     self._watch(child)
             self._reload_if_changed()
             self._start_due()
-        log_event(logging.INFO, "all ended", codes=",".join(str(child.code) for child in self._children))
+        log_event(logging.INFO, "all_ended", codes=",".join(str(child.code) for child in self._children))
         return self._given_up if self._given_up is not None else max(child.code for child in self._children)
 
     def _wait_at_most(self) -> float:
@@ -173,7 +173,7 @@ class ProcessSupervisor:
         return Health(live, ready and not self._stage, {"state": state, "processes": processes})
 
     def _give_up(self, child: WorkerProcess, code: ExitCode, reason: str) -> None:
-        log_event(logging.CRITICAL, "gives up", child=child.number, code=child.code, reason=reason)
+        log_event(logging.CRITICAL, "gives_up", child=child.number, code=child.code, reason=reason)
         self._given_up = code
         self._end(signal.SIGTERM)
 

@@ -81,7 +81,7 @@ class Assignment(Generic[T]):
                 self.buffer.put_back(kept)
 
     def _arrive(self, consumer: Consumer[T]) -> Lane[T] | None:
-        """The lane that the consumer was woken for; it is not on its way any more."""
+        """The lane that the consumer was woken for; the consumer no longer counts as pending for that lane."""
         lane = consumer.woken_for
         if lane is not None:
             consumer.woken_for = None

@@ -149,7 +149,7 @@ class Consumer(Generic[T]):
             self.credit.listen(self.on_credit)
 
     def unfollow_credit(self) -> None:
-        """End that."""
+        """Stop following the consumer's credit."""
         if self.credit is not None and self.on_credit is not None:
             self.credit.unlisten(self.on_credit)
 
@@ -349,7 +349,10 @@ class Members(Generic[T]):
 
 
 class Browsers(Generic[T]):
-    """Consumers that see messages without taking them: each those that wait when it comes, and all later ones, once."""
+    """Consumers that see messages without taking them.
+
+    A browser sees each message that waits when it joins and each later one, exactly once.
+    """
 
     def __init__(self, count_wakeup: Callable[[Consumer[T]], None]) -> None:
         """`count_wakeup` wakes a browser."""

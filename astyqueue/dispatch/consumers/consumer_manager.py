@@ -263,8 +263,8 @@ class ConsumerManager(Generic[T]):
     def _pull_in_place(self, consumer: Consumer[T]) -> Ready[T] | None:
         """One more message in the place of one that has ended, if their number has a limit.
 
-        In the unusual case the message before has not ended: its consumer may take one of another queue next, and then
-        this queue wakes another consumer for the place.
+        If the previous message has not ended, its consumer may next pull from another queue; this queue then wakes
+        another consumer for the place.
         """
         with self._guarded.changing():
             if consumer.state is not NOTIFIED or not consumer.live or not self._limit.end(consumer):

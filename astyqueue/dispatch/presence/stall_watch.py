@@ -6,10 +6,13 @@ no thread gives back, a handler never returns, a store answers no more to one co
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from astyqueue.clock import Clock, microseconds
+from astyqueue.dispatch.handlers import TASK
+from astyqueue.dispatch.presence.workload import Workload
+from astyqueue.dispatch.worker_log import HeldThreads
 from astyqueue.model.presence import RunningTask
 from astyqueue.model.views import Include
 from astyqueue.queue.queue import MessageQueue
@@ -26,40 +29,32 @@ _READ: Final = 10
 class Stall(NamedTuple):
     """Why a worker counts as stalled: since when nothing was consumed, and the work that waits or the slots held.
 
-    `idle` is a duration, `waiting_since` a moment (microseconds), None if every slot is `held` by a handler past its
-    timeout.
+    `idle` is a duration, `waiting_since` a moment (microseconds), None if every one of the `threads` is held by a
+    handler past its timeout.
     """
 
     idle: int
     queue: str
     waiting_since: int | None
-    held: int
-    slots: int
+    threads: HeldThreads
     running: Sequence[RunningTask]
 
 
 class StallWatch:
     """Looks whether the queues of a dispatcher make progress; one thread calls `look`, each time after `every`.
 
-    A look at a worker that consumes costs no request. At one that does not, it reads the first due messages of two
-    queues: of that which was worked on last, and of one of the others in turn. Two looks must find the same, because a
-    message that becomes due again after a pause waits for a moment too.
+    A look at a worker that consumes costs no request. For an idle worker each look reads the first due messages of two
+    queues: the last active one and one other, round-robin. Messages that wait for places which all have handlers within
+    their timeout are not counted. Two looks must find the same, because a message that becomes due again after a pause
+    waits for a moment too.
     """
 
-    def __init__(
-        self,
-        clock: Clock,
-        queues: Callable[[], Sequence[MessageQueue]],
-        held: Callable[[], tuple[int, int]],
-        running: Callable[[], Sequence[RunningTask]],
-    ) -> None:
-        """`held` returns how many slots are held by handlers past their timeout, and how many there are."""
+    def __init__(self, clock: Clock, workload: Workload) -> None:
+        """The watch begins now."""
         self.after = STALL_AFTER
         self._clock = clock
-        self._queues = queues
-        self._held = held
-        self._running = running
-        self._consumed: dict[str, int] = {}
+        self._workload = workload
+        self._consumed: dict[MessageQueue, int] = {}
         self._ran: Sequence[RunningTask] = ()
         self._last: MessageQueue | None = None
         self._turn = 0
@@ -83,48 +78,55 @@ class StallWatch:
         return found if before else None
 
     def _find(self) -> Stall | None:
-        now, (held, slots), running = self._clock.monotonic(), self._held(), self._running()
-        if self._progressed(running, slots):
+        now, threads, running = self._clock.monotonic(), self._workload.held_threads(), self._workload.running()
+        if self._progressed(running):
             self._since = now
         idle = now - self._since
         if idle < self.after:
             return None
-        if held >= slots:
-            return Stall(idle, "", None, held, slots, running)
+        if threads.held >= threads.slots:
+            return Stall(idle, "", None, threads, running)
         for queue in self._searched():
             if (waiting := self._waiting_since(queue)) is not None:
-                return Stall(idle, queue.name, waiting, held, slots, running)
+                return Stall(idle, queue.name, waiting, threads, running)
         return None
 
-    def _progressed(self, running: Sequence[RunningTask], slots: int) -> bool:
+    def _progressed(self, running: Sequence[RunningTask]) -> bool:
         """Whether a handler began or ended since the last look.
 
-        A claim does not count: messages that no slot is free for are given back and claimed again. With a free slot,
-        one that was delivered before does, as it comes from a handler that failed.
+        A claim does not count: messages that no slot is free for are given back and claimed again. With a free slot of
+        each kind, one that was delivered before does, as it comes from a handler that failed.
         """
         before, self._consumed = self._consumed, {}
         progressed = running != self._ran
         self._ran = running
-        for queue in self._queues():
+        has_room = all(load.busy < load.slots for load in self._workload.loads().values())
+        for queue in self._workload.queues():
             stats = queue.stats
-            again = stats.redelivered if len(running) < slots else 0
+            again = stats.redelivered if has_room else 0
             count = stats.acked + stats.rejected + stats.lost + again
-            self._consumed[queue.name] = count
-            if count != before.get(queue.name, 0):
+            self._consumed[queue] = count
+            if count != before.get(queue, 0):
                 progressed, self._last = True, queue
         return progressed
 
     def _searched(self) -> list[MessageQueue]:
         """The queues to search for due work in this look: not those that are paused, or left to other processes."""
-        queues = list(self._queues())
+        queues = list(self._workload.queues())
         self._turn += 1
         others = queues[self._turn % len(queues) :][:1] if queues else []
         first = [self._last] if self._last is not None and self._last in queues else []
         return [queue for queue in dict.fromkeys([*first, *others]) if not _left_alone(queue)]
 
     def _waiting_since(self, queue: MessageQueue) -> int | None:
-        """The moment since when a message of this queue has been due, if that is longer ago than `after`."""
-        due = min((microseconds(found.due) for found in queue.peek(_READ, include=Include.DUE)), default=None)
+        """The moment since when a message that could begin has been due, if that is longer ago than `after`."""
+        full = self._workload.is_full_in_time
+        waiting = [
+            microseconds(found.due)
+            for found in queue.peek(_READ, include=Include.DUE)
+            if not full(queue, found.headers.get(TASK))
+        ]
+        due = min(waiting, default=None)
         return due if due is not None and due <= queue.core.process.now() - self.after else None
 
 

@@ -10,21 +10,19 @@ import logging
 import os
 import socket
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from functools import cache
 from importlib import metadata
-from typing import Final, Protocol
+from typing import Final
 
 from astyqueue.clock import Clock
-from astyqueue.dispatch.handlers import TASK, Handler
 from astyqueue.dispatch.presence.stall_watch import Stall, StallWatch
-from astyqueue.dispatch.presence.thread_stacks import stacks_of
-from astyqueue.dispatch.worker_log import REMIND, log_event, log_mistake, log_stacks
+from astyqueue.dispatch.presence.workload import Workload
+from astyqueue.dispatch.stacks import stacks_of
+from astyqueue.dispatch.worker_log import REMIND, log_event, log_stacks, log_unexpected_error
 from astyqueue.errors import AstyqueueError, Closed
-from astyqueue.model.presence import HEARTBEAT, Presence, RunningTask, WorkerCommand, WorkerState
+from astyqueue.model.presence import HEARTBEAT, Presence, WorkerCommand, WorkerState, loads_text
 from astyqueue.protocol.coordination import presence as protocol
-from astyqueue.queue.delivery.delivery import Delivery
 from astyqueue.queue.queue import MessageQueue
 from astyqueue.queue.runtime import new_client
 from astyqueue.text import instant_text, length_text, reason_of
@@ -37,32 +35,6 @@ _LIVE_WITHIN: Final = 60 * SECOND
 _READY_WITHIN: Final = 3
 #: Seconds that the end of a dispatcher waits for the report to be deleted; else it expires.
 _WITHDRAWN_WITHIN: Final = 2.0
-
-
-class UnderWay(Protocol):
-    """A handler that runs: its delivery, and when it began (microseconds since 1970)."""
-
-    delivery: Delivery
-    handler: Handler | None
-    began: int
-
-
-@dataclass(frozen=True, slots=True)
-class Workload:
-    """What a presence asks its dispatcher, and what it has it do.
-
-    `running` has the name of the queue of each handler that runs; `held` counts the slots of handlers past their
-    timeout. `hold` stops the claims, or lets them go on; `drain` requests the end. `limits` are how many messages of a
-    queue it has at the same time, for those with a limit.
-    """
-
-    queues: Callable[[], Sequence[MessageQueue]]
-    slots: Callable[[], int]
-    running: Callable[[], Iterable[tuple[str, UnderWay]]]
-    held: Callable[[], int]
-    hold: Callable[[bool], None]
-    drain: Callable[[], None]
-    limits: Callable[[], Mapping[str, int]] = dict
 
 
 class WorkerPresence:
@@ -80,7 +52,7 @@ class WorkerPresence:
         #: Called when a command asks for the end, and with each stall once.
         self.on_drain = workload.drain
         self.on_stall: Callable[[Stall], None] = _ignore
-        self.watch = StallWatch(clock, workload.queues, lambda: (workload.held(), workload.slots()), self._running)
+        self.watch = StallWatch(clock, workload)
         self._workload = workload
         self._clock = clock
         self._wakeup = Wakeup(clock)
@@ -185,9 +157,9 @@ class WorkerPresence:
         except Closed:
             self._over = True
         except AstyqueueError as error:
-            log_event(logging.DEBUG, "unreported", error=reason_of(error))
+            log_event(logging.DEBUG, "heartbeat_failed", error=reason_of(error))
         except BaseException as error:  # noqa: BLE001 - the reports must go on
-            log_mistake(error)
+            log_unexpected_error(error)
 
     def _beat(self) -> None:
         wanted: list[WorkerCommand] = []
@@ -210,7 +182,7 @@ class WorkerPresence:
         return list(stores.values())
 
     def _presence(self, queues: Sequence[MessageQueue]) -> Presence:
-        running, limits = self._running(), self._workload.limits()
+        running, limits, kinds = self._workload.running(), self._workload.limits(), self._workload.loads()
         return Presence(
             self.name,
             socket.gethostname(),
@@ -220,18 +192,14 @@ class WorkerPresence:
             self.state,
             [queue.name for queue in queues],
             len(queues),
-            self._workload.slots(),
+            sum(load.slots for load in kinds.values()),
             len(running),
             running,
             self.every,
             [queue.name for queue in queues if queue.core.claimer.permit.stands_by],
             {queue.name: limits[queue.name] for queue in queues if queue.name in limits},
+            kinds,
         )
-
-    def _running(self) -> list[RunningTask]:
-        """The handlers that run, oldest first."""
-        running = [_task(queue, one) for queue, one in self._workload.running()]
-        return sorted(running, key=lambda task: (task.since, task.id))
 
     def _follow(self, command: WorkerCommand) -> None:
         log_event(logging.INFO, "command", command=command)
@@ -269,12 +237,12 @@ class WorkerPresence:
         if stall.waiting_since is not None:
             waiting = instant_text(stall.waiting_since, self._clock.now())
             facts |= {"queue": stall.queue, "waiting_since": waiting}
-        facts |= {"held": f"{stall.held} of {stall.slots}", **self._busy()}
+        facts |= {"held": f"{stall.threads.held} of {stall.threads.slots}", **self._busy()}
         log_stacks(logging.ERROR, "stall", stacks_of(), **facts)
 
     def _busy(self) -> dict[str, object]:
-        running = self._running()
-        facts: dict[str, object] = {"busy": f"{len(running)} of {self._workload.slots()}"}
+        running = self._workload.running()
+        facts: dict[str, object] = {"busy": loads_text(self._workload.loads(), " of ")}
         if running:
             oldest = running[0]
             lasts = length_text(max(0, self._clock.now() - oldest.since))
@@ -284,11 +252,6 @@ class WorkerPresence:
     def _withdraw(self) -> None:
         for queues in self._by_store():
             queues[0].run(protocol.withdraw(self.name))
-
-
-def _task(queue: str, one: UnderWay) -> RunningTask:
-    task = one.delivery.headers.get(TASK) or (one.handler.name if one.handler else "")
-    return RunningTask(queue, task, str(one.delivery.message_id), one.began)
 
 
 @cache

@@ -79,7 +79,7 @@ class ChildSlot:
         else:
             self._pause = min(_LONGEST_PAUSE, 2 * self._pause) if self._pause else _FIRST_PAUSE
         self._started = now
-        log_event(logging.WARNING, "child died", pid=pid, when=when, how=how, next_in=length_text(self._pause))
+        log_event(logging.WARNING, "child_died", pid=pid, when=when, how=how, next_in=length_text(self._pause))
 
     def replace(self) -> None:
         """Start the next child at once, after one that was killed on purpose or has handled enough."""

@@ -52,7 +52,7 @@ class FreeSlots:
         _wake(offered)
 
     def take_free(self, slots: int = 1) -> None:
-        """This number of free slots was woken."""
+        """Mark `slots` free slots as taken: their threads were woken."""
         with self._lock:
             self._free -= slots
 
@@ -141,9 +141,9 @@ class FreeSlots:
             self._count_waiting(queue, waits=True)
 
     def rests(self, queue: ClaimCredit, *, wants: bool) -> None:
-        """The claims of a queue rest: what was promised to it, others may use.
+        """This queue's claim loop is idle: release its promised slots. With `wants`, keep its place in the turn order.
 
-        Unless it `wants` slots it waits for no turn: its claims ask again once they know of messages.
+        Without, its claims ask again once they know of messages.
         """
         with self._lock:
             self._end_promise(queue)

@@ -4,16 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable
-from typing import Final
 
 from astyqueue.clock import Clock
 from astyqueue.dispatch.consumers import ConsumerManager, Ready
 from astyqueue.dispatch.delivery_limits import AdaptivePrefetch
 from astyqueue.queue.delivery.delivery import Delivery
-from astyqueue.units import SECOND
-
-#: Deliveries go back when no slot took one for this duration: another process may have a free one.
-_HOARDED: Final = 2 * SECOND
 
 
 class ReadyDeliveries:
@@ -48,13 +43,16 @@ class ReadyDeliveries:
         self.manager.put([Ready(delivery) for delivery in deliveries])
 
     def hoarded(self, now: int) -> list[Delivery]:
-        """The deliveries to give back because every slot was busy and none was taken for two seconds."""
-        first = self.manager.oldest if self._pace.adapts and len(self.manager) else None
+        """The deliveries to give back because every slot was busy and none was taken for too long."""
+        first = self.manager.oldest if len(self.manager) else None
         if first is not self._first:
             self._first, self._first_since = first, now
-        if first is None or now - self._first_since < _HOARDED:
+        if first is None or now - self._first_since < self._pace.hoarded_after:
             return []
-        self._pace.took(now - self._first_since)
+        lease = first.message.lease
+        if lease is not None and lease.timer.due <= now:
+            return []  # others may claim it already: there is nothing to release
+        self._pace.hoarded(now - self._first_since)
         return self.give_back()
 
     def shut(self) -> list[Delivery]:

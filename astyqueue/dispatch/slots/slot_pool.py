@@ -227,7 +227,7 @@ class SlotPool:
             again = len(self._deaths) == _DEATHS and now - self._deaths[0] < _WITHIN
             self._deaths.append(now)
             name = slot.queue.name if slot.queue else ""
-            log_event(logging.CRITICAL, "thread died", queue=name, error=reason_of(error), replaced=not again)
+            log_event(logging.CRITICAL, "thread_died", queue=name, error=reason_of(error), replaced=not again)
             log_traceback(error, queue=name)
             with self._lock:
                 self._slots.remove(slot)

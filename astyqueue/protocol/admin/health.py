@@ -186,7 +186,8 @@ def read_reports(queue: str) -> Steps[list[StuckReport]]:
 
 def _decode_report(value: bytes) -> StuckReport | None:
     try:
-        worker, stuck, threads, since, tasks = from_json(value[1:])
-        return StuckReport(str(worker), int(stuck), int(threads), int(since), [str(task) for task in tasks])
+        worker, stuck, threads, since, tasks, *others = from_json(value[1:])
+        report = StuckReport(str(worker), int(stuck), int(threads), int(since), [str(task) for task in tasks])
+        return report._replace(others=int(others[0])) if others else report
     except (ValueError, TypeError):
         return None

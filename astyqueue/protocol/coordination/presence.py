@@ -14,7 +14,7 @@ from pydantic_core import from_json, to_json
 
 from astyqueue import ids
 from astyqueue.model.envelope import FORMAT, unframed
-from astyqueue.model.presence import EXPIRES_AFTER, Presence, RunningTask, WorkerCommand, WorkerState
+from astyqueue.model.presence import EXPIRES_AFTER, KindLoad, Presence, RunningTask, WorkerCommand, WorkerState
 from astyqueue.protocol.layout.rows import WORKERS
 from astyqueue.protocol.steps import Send, Steps, read_one
 from astyqueue.store import Batch, Column, Name, Named, Put, Slice
@@ -50,6 +50,7 @@ class _Stored(NamedTuple):
     every: int
     standby: Sequence[str] = ()
     limits: Mapping[str, int] = {}
+    kinds: Mapping[str, KindLoad] = {}
 
 
 _STORED: Final = TypeAdapter(_Stored)

@@ -155,6 +155,11 @@ class BaseDelivery:
         return instant(self._envelope.expires) if self._envelope.expires is not None else None
 
     @property
+    def expires_us(self) -> int | None:
+        """When it expires, in microseconds since 1970, even outside the range of `datetime`; None: not by itself."""
+        return self._envelope.expires
+
+    @property
     def attempts_allowed(self) -> int | None:
         """The number of attempts that the message itself allows; None if the queue's number applies."""
         return self._envelope.attempts

@@ -6,7 +6,9 @@ from collections.abc import Callable
 
 from astyqueue.durations import Duration, as_microseconds
 from astyqueue.errors import BadInput
+from astyqueue.ids import moment
 from astyqueue.model.settings import Behaviour
+from astyqueue.protocol.claiming.selection import EXPIRED
 from astyqueue.protocol.layout.columns import State
 from astyqueue.protocol.settling.outcomes import Extend, Reject, Release
 from astyqueue.queue.delivery.base_delivery import BaseDelivery
@@ -41,6 +43,19 @@ class RetryPolicy:
             return Reject("failed", reason, delivery.attempt)
         pause = behaviour.backoff(delivery.attempt, self._chance()) if pause is None else pause
         return Release(self.now() + pause, delivery.attempt)
+
+    def expired(self, delivery: BaseDelivery) -> Reject | None:
+        """The outcome, which costs no attempt, of a delivery that expired before it was begun; None if it has not.
+
+        It has expired by its own time, or by the `expires_cap` of the queue.
+        """
+        cap = self._behaviour().expires_cap_us
+        if delivery.expires_us is None and not cap:
+            return None
+        now = self.now()
+        own = delivery.expires_us is not None and delivery.expires_us <= now
+        capped = bool(cap) and moment(delivery.id) + cap <= now
+        return Reject("expired", EXPIRED, delivery.attempt - 1) if own or capped else None
 
     def extend(self, by: Duration) -> Extend:
         """The outcome that extends a lease to `by` from now."""

@@ -27,8 +27,27 @@ def ends_of(watched: WhenEmpty, capsys: pytest.CaptureFixture[str]) -> None:
 def test_it_ends_once_nothing_is_left(capsys: pytest.CaptureFixture[str]) -> None:
     ended: list[bool] = []
     with connect("memory://") as connection:
-        ends_of(WhenEmpty([connection.queue("emails")], lambda: ended.append(True)), capsys)
+        ends_of(WhenEmpty(lambda: [connection.queue("emails")], lambda: ended.append(True)), capsys)
     assert ended == [True]
+
+
+def test_a_queue_that_joins_is_waited_for_too() -> None:
+    left: list[int] = []
+    machine = TimeMachine()
+    with connect("memory://", clock=machine) as connection:
+        queues = [connection.queue("emails")]
+        queues[0].send("first")
+        thread = WhenEmpty(lambda: [*queues], lambda: left.append(later.counts().total)).watch()
+        machine.when_waiting()
+        later = connection.queue("later")
+        later.send("second")
+        queues.append(later)
+        queues[0].receive().ack()
+        machine.advance("1s").when_waiting()
+        later.receive().ack()
+        machine.advance("1s")
+        thread.join(60)
+    assert left == [0]
 
 
 def test_a_worker_that_ended_before_is_not_ended_again(capsys: pytest.CaptureFixture[str]) -> None:
@@ -36,7 +55,7 @@ def test_a_worker_that_ended_before_is_not_ended_again(capsys: pytest.CaptureFix
     with connect("memory://") as connection:
         queue = connection.queue("emails")
         queue.close()
-        ends_of(WhenEmpty([queue], lambda: ended.append(True)), capsys)
+        ends_of(WhenEmpty(lambda: [queue], lambda: ended.append(True)), capsys)
     assert ended == []
 
 
@@ -47,7 +66,7 @@ def test_a_row_that_cannot_be_read_is_not_empty(capsys: pytest.CaptureFixture[st
         sent = queue.send("x")
         queue.receive()[0].release("1h")
         connection.store.commit(Batch(sent.id.row, (Put(HEADER, b"nonsense"),)), ())
-        thread = WhenEmpty([queue], lambda: ended.append(True)).watch()
+        thread = WhenEmpty(lambda: [queue], lambda: ended.append(True)).watch()
         connection.close()
         thread.join(60)
     assert (ended, capsys.readouterr().err) == ([], "")
@@ -59,7 +78,7 @@ def test_an_occurrence_that_is_due_is_waited_for() -> None:
     with connect("memory://", clock=machine) as connection:
         queue = connection.queue("emails")
         Schedules(queue).add("digest", Every("1h"))
-        thread = WhenEmpty([queue], lambda: left.append((queue.stats.fired, queue.counts().total))).watch()
+        thread = WhenEmpty(lambda: [queue], lambda: left.append((queue.stats.fired, queue.counts().total))).watch()
         machine.when_waiting()
         queue.receive().ack()
         machine.advance("1s")
@@ -73,7 +92,7 @@ def test_an_occurrence_that_nobody_fires_is_not_waited_for_for_ever() -> None:
     with connect("memory://", clock=machine) as connection:
         queue = connection.queue("emails")
         Schedules(queue).add("digest", Every("1h"))
-        thread = WhenEmpty([queue], lambda: ended.append(True)).watch()
+        thread = WhenEmpty(lambda: [queue], lambda: ended.append(True)).watch()
         machine.when_waiting().advance("10s")
         thread.join(60)
     assert ended == [True]
@@ -85,7 +104,7 @@ def test_where_nothing_is_fired_no_occurrence_is_waited_for(capsys: pytest.Captu
         queue = connection.queue("emails")
         Schedules(queue).add("digest", Every("1h"))
         queue.core.fire_nothing()
-        ends_of(WhenEmpty([queue], lambda: ended.append(True)), capsys)
+        ends_of(WhenEmpty(lambda: [queue], lambda: ended.append(True)), capsys)
     assert ended == [True]
 
 
@@ -110,7 +129,7 @@ class Limited:
         self.delivery = self.active.receive()[0]
         assert not self.standby.receive()
         assert self.standby.core.claimer.permit.stands_by
-        self.thread = WhenEmpty([self.standby], lambda: self.ended.append(True)).watch()
+        self.thread = WhenEmpty(lambda: [self.standby], lambda: self.ended.append(True)).watch()
 
     def passes(self, seconds: int) -> None:
         """Let this time pass in steps of a quarter of a second, each once the watching thread rests."""

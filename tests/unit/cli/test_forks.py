@@ -41,6 +41,15 @@ def crash() -> None:
 
 @app.task(queue="emails")
 def fork(way: str) -> None:
+    forked(way)
+
+
+@app.task(queue="emails", batch=(1, "1h"))
+def fork_in_batch(calls: list[object]) -> None:
+    forked("return")
+
+
+def forked(way: str) -> None:
     """Fork, and note how the child ended, if it does so within ten seconds."""
     reader, writer = os.pipe()
     child = os.fork()
@@ -85,7 +94,15 @@ def test_a_forked_child_that_leaves_its_task_ends_and_decides_no_outcome(emails:
     assert (folder / "notes.txt").read_text().splitlines() == ["return 0", "exit 3", "error 1", "terminated -15"]
     assert (code, err.count(" done "), "Traceback" in err) == (0, len(ways), False)
     [told] = [line for line in err.splitlines() if "in the child" in line]
-    assert " ERROR astyqueue.worker child " in told
+    assert " ERROR astyqueue.worker forked_child_failed " in told
+    assert emails.queue("emails").counts().total == 0
+
+
+def test_a_forked_child_that_leaves_a_batch_ends_and_decides_no_outcome(emails: Connection, folder: Path) -> None:
+    send(emails, "fork_in_batch", "argument")
+    code, _, err = run("worker", "jobs:app", "--burst", "-c", "1")
+    assert (folder / "notes.txt").read_text().splitlines() == ["return 0"]
+    assert (code, err.count(" done ")) == (0, 1)
     assert emails.queue("emails").counts().total == 0
 
 

@@ -144,7 +144,11 @@ def flush() -> None:
 DELIVERY = cast(
     "Delivery",
     SimpleNamespace(
-        headers={"task": "mail send"}, message_id=MessageId("emails:0:0", 0, LEAST), attempt=3, due_us=1_000_000
+        headers={"task": "mail send"},
+        row="emails:0:0",
+        message_id=MessageId("emails:0:0", 0, LEAST),
+        attempt=3,
+        due_us=1_000_000,
     ),
 )
 HANDLER = Handler("mail.send", print)
@@ -154,7 +158,7 @@ emit = BatchedLines.emit
 @pytest.mark.parametrize("form", ["text", "json"])
 def test_the_line_of_a_done_task_is_the_same_with_a_record_and_without(stderr: Stream, form: str) -> None:
     configure_on(stderr, form)
-    log = DeliveryLog("emails", TimeMachine())
+    log = DeliveryLog(TimeMachine())
     records: list[logging.LogRecord] = []
 
     def note(handler: BatchedLines, record: logging.LogRecord) -> None:
@@ -173,11 +177,12 @@ def test_the_line_of_a_done_task_is_the_same_with_a_record_and_without(stderr: S
     moment = 23 if form == "text" else 36
     assert with_record[moment:] == without[moment:]
     assert "dur_ms" in without
+    assert ('"queue": "emails"' if form == "json" else " queue=emails ") in without
 
 
 def test_lines_of_done_tasks_are_written_together_and_in_order(stderr: Stream) -> None:
     configure_on(stderr)
-    log = DeliveryLog("emails", TimeMachine())
+    log = DeliveryLog(TimeMachine())
     log.listen()
     log_event(logging.INFO, "ready")
     for number in range(1_000):
@@ -200,8 +205,8 @@ def test_a_thread_writes_what_no_other_flushes(stderr: Stream) -> None:
 def test_an_error_is_written_before_the_call_that_logs_it_returns(stderr: Stream) -> None:
     configure_on(stderr)
     log_event(logging.INFO, "ready")
-    log_event(logging.ERROR, "unserved")
-    assert [line.split()[-1] for line in stderr.getvalue().splitlines()] == ["ready", "unserved"]
+    log_event(logging.ERROR, "claim_failed")
+    assert [line.split()[-1] for line in stderr.getvalue().splitlines()] == ["ready", "claim_failed"]
 
 
 def test_a_logger_with_filters_or_handlers_of_its_own_gets_records(stderr: Stream) -> None:
@@ -215,7 +220,7 @@ def test_a_logger_with_filters_or_handlers_of_its_own_gets_records(stderr: Strea
     logger = logging.getLogger("astyqueue.worker")
     logger.addFilter(note)
     try:
-        log = DeliveryLog("emails", TimeMachine())
+        log = DeliveryLog(TimeMachine())
         log.listen()
         log.done(DELIVERY, HANDLER, began=0, took=0)
     finally:
@@ -250,7 +255,7 @@ def test_an_argument_that_logs_loses_no_line(stderr: Stream) -> None:
 
 def test_a_closed_stderr_gets_nothing_and_raises_nothing() -> None:
     configure_on(None)
-    log_event(logging.ERROR, "unserved")
+    log_event(logging.ERROR, "claim_failed")
 
 
 def test_a_forked_child_prints_its_own_lines_and_none_of_its_parent() -> None:

@@ -11,7 +11,7 @@ from astyqueue.queue.hooks import Hook
 from astyqueue.store import Store
 from astyqueue.testing import TimeMachine
 from tests.support.places import Place
-from tests.unit.dispatch.stage import Stage
+from tests.unit.dispatch.stage import Crew, Stage
 
 Stages = Callable[..., Stage]
 
@@ -44,3 +44,11 @@ def stage(stages: Stages) -> Stage:
 def still(stages: Stages, clock: TimeMachine) -> Stage:
     """A queue whose time stands still until the test moves it."""
     return stages(clock)
+
+
+@pytest.fixture
+def crew(clock: TimeMachine) -> Iterator[Crew]:
+    made = Crew(clock)
+    yield made
+    for dispatcher in made.started:
+        dispatcher.stop()

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 
 from astyqueue.clock import Clock
+from astyqueue.dispatch.builder import DispatcherBuilder
 from astyqueue.dispatch.dispatcher import Dispatcher
 from astyqueue.dispatch.handlers import AsyncCall, Call
 from astyqueue.errors import StoreUnavailable
@@ -17,7 +18,8 @@ from astyqueue.queue.hooks import Hook
 from astyqueue.queue.metrics import QueueStats
 from astyqueue.queue.queue import MessageQueue
 from astyqueue.store import Store
-from astyqueue.testing import Faulty, Recording
+from astyqueue.stores.memory import MemoryStore
+from astyqueue.testing import Faulty, Recording, TimeMachine
 
 DEADLINE = 10
 
@@ -152,3 +154,47 @@ class Gate:
     def when_entered(self, count: int = 1) -> None:
         for _ in range(count):
             assert self.entered.acquire(timeout=DEADLINE)
+
+
+class Order:
+    """A handler that notes the queue of each message, and signals each."""
+
+    def __init__(self) -> None:
+        self.queues: list[str] = []
+        self.seen = threading.Semaphore(0)
+
+    def of(self, name: str) -> Call:
+        def handle(_: Delivery) -> None:
+            self.note(name)
+
+        return handle
+
+    def note(self, name: str) -> None:
+        self.queues.append(name)
+        self.seen.release()
+
+    def first(self, count: int) -> list[str]:
+        """The queues of the first messages, once that number has been handled."""
+        for _ in range(count):
+            assert self.seen.acquire(timeout=DEADLINE)
+        return self.queues[:count]
+
+
+class Crew:
+    """Queues in one store, and dispatchers that are stopped at the end."""
+
+    def __init__(self, clock: TimeMachine) -> None:
+        self.clock = clock
+        self.store: Store = MemoryStore(clock)
+        self.started: list[Dispatcher] = []
+
+    def queue(self, name: str, *bodies: object, **options: object) -> MessageQueue:
+        builder = MessageQueue.builder().store(self.store).clock(self.clock).name(name).options(**options)
+        queue = builder.build()
+        if bodies:
+            queue.send_many(bodies)
+        return queue
+
+    def begin(self, builder: DispatcherBuilder[Dispatcher]) -> Dispatcher:
+        self.started.append(builder.build())
+        return self.started[-1].start()

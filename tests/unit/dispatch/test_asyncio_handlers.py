@@ -168,7 +168,7 @@ def test_a_coroutine_past_its_timeout_is_cancelled_and_its_attempt_has_failed(
     stage.when_settled(1)
     assert reasons(stage) == [("failed", "TimeoutError: no outcome within 5s", 1)]
     dispatcher.drain(None)
-    assert [lines.of(event) for event in ("late", "stuck", "abandoned")] == [[], [], []]
+    assert [lines.of(event) for event in ("ended_after_timeout", "stuck", "abandoned")] == [[], [], []]
     assert stage.heard.outcomes == [("slow", "rejected")]
 
 
@@ -189,6 +189,37 @@ def test_a_coroutine_that_does_not_end_when_it_is_cancelled_counts_as_stuck_afte
     with pytest.raises(HandlersStuck):
         dispatcher.run()
     deaf.open()
+
+
+def test_stuck_coroutines_end_no_worker_that_has_threads_left(stages: Stages, clock: TimeMachine, lines: Lines) -> None:
+    """Four are stuck, and there are only two threads, all of them free; the limit is ten."""
+    stage = stages(clock, lease="1h", max_attempts=1)
+    deaf = [Deaf() for _ in range(4)]
+    builder = Dispatcher.builder().threads(2).queue(stage.queue).max_stalled(10)
+    for number, one in enumerate(deaf):
+        stage.queue.send(number, headers={"task": f"deaf {number}"})
+        builder.handler(one, task=f"deaf {number}", timeout="5s")
+    dispatcher = stage.begin(builder.build())
+    for one in deaf:
+        one.when_entered()
+    clock.advance("5s")
+    for one in deaf:
+        one.when_cancelled()
+    stage.when_settled(4)
+    clock.advance("5s")
+    clock.advance("2m")
+    stuck = lines.first("stuck")
+    facts = vars(stuck)["facts"]
+    assert (stuck.levelno, facts["kind"], facts["hint"].split(":")[0]) == (
+        logging.WARNING,
+        "asyncio",
+        "it was cancelled and goes on",
+    )
+    assert "threads" not in facts
+    assert dispatcher.running
+    assert "in __call__" in (stuck.exc_text or "")
+    for one in deaf:
+        one.open()
 
 
 def test_a_drain_waits_for_coroutines_and_a_stop_cancels_them(stages: Stages) -> None:

@@ -85,7 +85,7 @@ def test_what_still_runs_when_the_time_to_drain_is_over_is_released_and_costs_no
     handler = next(thread for thread in threading.enumerate() if thread.name == "astyqueue:handle:1")
     assert ended(handler)
     assert still.heard.count("acked") == 0
-    assert "late" in [record.getMessage().split()[0] for record in caplog.records]
+    assert "ended_after_timeout" in [record.getMessage().split()[0] for record in caplog.records]
     again.ack()
 
 

@@ -151,7 +151,7 @@ def test_a_wall_clock_that_is_set_repeats_no_line_of_an_unknown_task(
 ) -> None:
     queue = stages(clock).queue
     queue.send("x", headers={"task": "from.tomorrow"})
-    log, [delivery] = DeliveryLog("emails", clock), queue.receive()
+    log, [delivery] = DeliveryLog(clock), queue.receive()
     for year in (2030, 2040, 2020):
         clock.set(datetime(year, 1, 1, tzinfo=UTC))
         log.unknown(delivery, SECOND)

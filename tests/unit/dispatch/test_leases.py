@@ -48,18 +48,52 @@ def test_a_running_handler_keeps_its_message_across_several_leases(stages: Stage
 
 
 def test_messages_that_wait_in_the_backlog_are_kept_too(stages: Stages, clock: TimeMachine) -> None:
+    """A handler ends every three seconds, so that the last ones wait for several leases."""
     stage = stages(clock, lease="10s")
+    entered, may_end = threading.Semaphore(0), threading.Semaphore(0)
+
+    def handle(_: Delivery) -> None:
+        entered.release()
+        assert may_end.acquire(timeout=DEADLINE)
+
+    stage.queue.send_many(range(11))
+    dispatcher = stage.start(handle, threads=1, backlog=11)
+    assert entered.acquire(timeout=DEADLINE)
+    stage.when(lambda: stage.stats.received == 11)
+    for _ in range(9):
+        pass_time(stage, clock, "3s", steps=1)
+        may_end.release()
+        assert entered.acquire(timeout=DEADLINE)
+    assert list(others(stage).queue.receive(10)) == []
+    may_end.release(2)
+    assert entered.acquire(timeout=DEADLINE)
+    dispatcher.drain(None)
+    assert stage.heard.count("acked") == 11
+
+
+def test_what_waits_in_the_backlog_of_a_process_without_a_free_slot_goes_to_others(
+    stages: Stages, clock: TimeMachine
+) -> None:
+    """After half a lease, for the process cannot know when a slot is free; it claims again once one is."""
+    stage = stages(clock, lease="1m")
     gate = Gate()
     stage.queue.send_many(["one", "two", "three"])
     dispatcher = stage.start(gate, threads=1, backlog=2)
     gate.when_entered()
     stage.when(lambda: stage.stats.received == 3)
-    pass_time(stage, clock, "3s", steps=20)
+    pass_time(stage, clock, "9s", steps=3)
     assert list(others(stage).queue.receive(10)) == []
+    pass_time(stage, clock, "9s", steps=2)
+    [taken] = others(stage).queue.receive(1)
+    assert taken.body == "two"
+    taken.ack()
+    received = stage.stats.received
+    pass_time(stage, clock, "9s", steps=10)
+    assert stage.stats.received == received
     gate.open.set()
-    gate.when_entered(2)
+    gate.when_entered()
     dispatcher.drain(None)
-    assert stage.heard.count("acked") == 3
+    assert gate.bodies == ["one", "three"]
 
 
 def test_a_handler_past_its_timeout_has_failed_and_what_it_does_later_is_ignored(
@@ -82,7 +116,7 @@ def test_a_handler_past_its_timeout_has_failed_and_what_it_does_later_is_ignored
     assert stage.heard.count("acked") == 0
     assert [record.getMessage().split()[0] for record in caplog.records if record.levelno == logging.WARNING] == [
         "stalled",
-        "late",
+        "ended_after_timeout",
     ]
 
 

@@ -132,7 +132,8 @@ def test_a_process_that_stands_by_says_so_in_its_report(two: Two) -> None:
 def test_work_that_waits_for_the_process_that_claims_is_no_stall_of_one_that_stands_by(two: Two) -> None:
     def stall_of(queue: MessageQueue) -> Stall | None:
         clock = TimeMachine()
-        watch = StallWatch(clock, lambda: [queue], lambda: (0, 1), list)
+        dispatcher = Dispatcher.builder().threads(1).queue(queue).handler(print).build()
+        watch = StallWatch(clock, dispatcher.presence._workload)  # noqa: SLF001 - of a dispatcher that never claims
         watch.after = 1
         watch.look()
         clock.advance("1h")

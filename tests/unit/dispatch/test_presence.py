@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import threading
 from collections.abc import Callable, Iterator
@@ -231,6 +232,59 @@ def test_work_that_is_due_while_every_slot_is_frozen_is_a_stall_until_something_
     assert dispatcher.presence.live
 
 
+def test_slots_that_are_all_busy_with_tasks_within_their_timeout_are_no_stall(scene: Scene, lines: Lines) -> None:
+    """Others wait for longer than the watch does. Once the timeout is over, the threads are held: that is a stall."""
+    gate = Gate()
+    scene.stage.queue.send_many(range(20))
+    builder = Dispatcher.builder().queue(scene.stage.queue, threads=2, backlog=0).handler(gate, timeout="30m")
+    dispatcher = scene.stage.begin(builder.build())
+    gate.when_entered(2)
+    for _ in range(100):
+        scene.beat()
+    assert (dispatcher.presence.stall, dispatcher.presence.live, lines.of("stall")) == (None, True, [])
+    until_stalled(scene, beats=80)
+    gate.open.set()
+
+
+def test_a_queue_at_its_limit_with_tasks_within_their_timeout_is_no_stall(scene: Scene) -> None:
+    gate = Gate()
+    scene.stage.queue.send_many(range(20))
+    builder = Dispatcher.builder().threads(8).queue(scene.stage.queue, limit=1).handler(gate, timeout="30m")
+    dispatcher = scene.stage.begin(builder.build())
+    gate.when_entered()
+    for _ in range(60):
+        scene.beat()
+    assert dispatcher.presence.stall is None
+    gate.open.set()
+
+
+def test_a_report_counts_what_runs_and_what_can_by_kind(scene: Scene) -> None:
+    gate, entered, may_end = Gate(), threading.Semaphore(0), threading.Event()
+
+    async def waiting(_: object) -> None:
+        entered.release()
+        await asyncio.to_thread(may_end.wait, DEADLINE)
+
+    scene.stage.queue.send("thread", headers={"task": "plain"})
+    for _ in range(3):
+        scene.stage.queue.send("coroutine", headers={"task": "awaited"})
+    builder = Dispatcher.builder().threads(2).coroutines(10).queue(scene.stage.queue)
+    scene.stage.begin(builder.handler(gate, task="plain").handler(waiting, task="awaited").build())
+    scene.when(bool)
+    gate.when_entered()
+    for _ in range(3):
+        assert entered.acquire(timeout=DEADLINE)
+    report = scene.beat()
+    assert report.kinds == {"thread": (1, 2), "asyncio": (3, 10)}
+    assert (report.busy, report.slots, report.load) == (4, 12, "thread 1/2, asyncio 3/10")
+    assert report.as_json(scene.clock.now())["kinds"] == {
+        "thread": {"busy": 1, "slots": 2},
+        "asyncio": {"busy": 3, "slots": 10},
+    }
+    gate.open.set()
+    may_end.set()
+
+
 def test_an_idle_worker_has_not_stalled_nor_has_one_whose_queue_is_paused(scene: Scene, lines: Lines) -> None:
     dispatcher = scene.begin(print)
     scene.stage.queue.configure(paused=True)
@@ -242,9 +296,9 @@ def test_an_idle_worker_has_not_stalled_nor_has_one_whose_queue_is_paused(scene:
     assert lines.of("stall") == []
 
 
-def until_stalled(scene: Scene) -> None:
+def until_stalled(scene: Scene, beats: int = 40) -> None:
     """Let time pass until the report says so; handlers keep their leases."""
-    for _ in range(40):
+    for _ in range(beats):
         if scene.beat().state == WorkerState.STALLED:
             return
     raise AssertionError(scene.reports())

@@ -149,7 +149,7 @@ def test_a_child_past_its_timeout_is_killed_with_all_it_started_and_another_take
     assert pid_from(line) != pid
     stage.when_settled(2)
     dispatcher.drain(None)
-    assert [lines.of(event) for event in ("late", "stuck", "child died")] == [[], [], []]
+    assert [lines.of(event) for event in ("ended_after_timeout", "stuck", "child_died")] == [[], [], []]
 
 
 @pytest.mark.parametrize(
@@ -173,7 +173,7 @@ def test_a_child_that_dies_costs_an_attempt_of_its_message_only(
     assert stage.stats.acked == 2
     assert [attempt for _, attempt in noted(tmp_path / "notes")] == ["1", "2"]
     assert told in lines.first("retry").getMessage()
-    assert told in lines.first("child died").getMessage()
+    assert told in lines.first("child_died").getMessage()
     when_gone(pid)
 
 

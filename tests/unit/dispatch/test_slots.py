@@ -2,81 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
-import logging
 import threading
 from collections import Counter
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
 from astyqueue import MessageQueue
-from astyqueue.dispatch.builder import DispatcherBuilder
 from astyqueue.dispatch.delivery_limits import AdaptivePrefetch
 from astyqueue.dispatch.dispatcher import Dispatcher
-from astyqueue.dispatch.handlers import Call, HandlerRegistry
-from astyqueue.dispatch.queue_patterns import PatternWatch, QueuePattern
 from astyqueue.dispatch.slots import ClaimCredit, FreeSlots, ReadyDeliveries
-from astyqueue.dispatch.subscription import QueueOptions
-from astyqueue.errors import BadSetting, Closed, HandlersStuck
-from astyqueue.queue.connection import Connection
+from astyqueue.errors import BadSetting, HandlersStuck
 from astyqueue.queue.delivery.base_delivery import Waiter
-from astyqueue.queue.delivery.delivery import Delivery
-from astyqueue.store import Store
-from astyqueue.stores.memory import MemoryStore
 from astyqueue.testing import TimeMachine
 from astyqueue.units import SECOND
-from tests.unit.dispatch.stage import DEADLINE, Gate
-
-
-class Order:
-    """A handler that notes the queue of each message, and signals each."""
-
-    def __init__(self) -> None:
-        self.queues: list[str] = []
-        self.seen = threading.Semaphore(0)
-
-    def of(self, name: str) -> Call:
-        def handle(_: Delivery) -> None:
-            self.queues.append(name)
-            self.seen.release()
-
-        return handle
-
-    def first(self, count: int) -> list[str]:
-        """The queues of the first messages, once that number has been handled."""
-        for _ in range(count):
-            assert self.seen.acquire(timeout=DEADLINE)
-        return self.queues[:count]
-
-
-class Crew:
-    """Queues in one store, and dispatchers that are stopped at the end."""
-
-    def __init__(self, clock: TimeMachine) -> None:
-        self.clock = clock
-        self.store: Store = MemoryStore(clock)
-        self.started: list[Dispatcher] = []
-
-    def queue(self, name: str, *bodies: object, **options: object) -> MessageQueue:
-        builder = MessageQueue.builder().store(self.store).clock(self.clock).name(name).options(**options)
-        queue = builder.build()
-        if bodies:
-            queue.send_many(bodies)
-        return queue
-
-    def begin(self, builder: DispatcherBuilder[Dispatcher]) -> Dispatcher:
-        self.started.append(builder.build())
-        return self.started[-1].start()
-
-
-@pytest.fixture
-def crew(clock: TimeMachine) -> Iterator[Crew]:
-    made = Crew(clock)
-    yield made
-    for dispatcher in made.started:
-        dispatcher.stop()
+from tests.unit.dispatch.stage import DEADLINE, Crew, Gate, Order
 
 
 def look_around(queue: MessageQueue) -> None:
@@ -237,7 +178,7 @@ def test_without_a_total_the_slots_are_the_sum_of_what_the_queues_were_given(cre
 
 
 @pytest.mark.parametrize("options", [{"weight": 0}, {"weight": 1.5}, {"weight": 1_001}, {"threads": 0}])
-def test_weights_and_limits_out_of_bounds_are_refused(crew: Crew, options: dict[str, int]) -> None:
+def test_weights_and_limits_out_of_bounds_are_refused(crew: Crew, options: dict[str, Any]) -> None:
     with pytest.raises(BadSetting):
         Dispatcher.builder().queue(crew.queue("one"), **options)
     with pytest.raises(BadSetting):
@@ -245,151 +186,6 @@ def test_weights_and_limits_out_of_bounds_are_refused(crew: Crew, options: dict[
     dispatcher = crew.begin(Dispatcher.builder().queue(crew.queue("two")).handler(print))
     with pytest.raises(BadSetting):
         dispatcher.add_queue(crew.queue("three"), print, **options)
-
-
-class Leaves(logging.Handler):
-    """Signals each queue that has left a dispatcher."""
-
-    def __init__(self) -> None:
-        super().__init__(logging.INFO)
-        self._left = threading.Semaphore(0)
-
-    def emit(self, record: logging.LogRecord) -> None:
-        if "left" in record.getMessage().split():
-            self._left.release()
-
-    def when_left(self) -> None:
-        assert self._left.acquire(timeout=DEADLINE)
-
-
-@pytest.fixture
-def leaves(caplog: pytest.LogCaptureFixture) -> Iterator[Leaves]:
-    caplog.set_level(logging.INFO)
-    handler = Leaves()
-    logging.getLogger().addHandler(handler)
-    yield handler
-    logging.getLogger().removeHandler(handler)
-
-
-def test_queues_join_and_leave_while_a_dispatcher_runs(crew: Crew, leaves: Leaves) -> None:
-    """No time passes: a queue has left when its last handler ends."""
-    order, gate = Order(), Gate()
-    one, two = crew.queue("one", 1), crew.queue("two", *range(3), lease="1h")
-    dispatcher = crew.begin(Dispatcher.builder().threads(1).queue(one).handler(order.of("one")))
-    assert order.first(1) == ["one"]
-    dispatcher.add_queue(two, gate)
-    gate.when_entered()
-    dispatcher.remove_queue(two)
-    gate.open.set()
-    leaves.when_left()
-    assert dispatcher.queues == [one]
-    left = two.counts()
-    assert (left.waiting + len(gate.bodies), left.in_flight) == (3, 0)
-    one.send("more")
-    order.first(1)
-    assert order.queues == ["one", "one"]
-
-
-def test_a_queue_whose_handlers_are_async_has_left_when_the_last_of_them_ends(crew: Crew, leaves: Leaves) -> None:
-    entered, may_end = threading.Event(), threading.Event()
-
-    async def handle(_: object) -> None:
-        entered.set()
-        await asyncio.to_thread(may_end.wait, DEADLINE)
-
-    one, two = crew.queue("one"), crew.queue("two", 1, lease="1h")
-    builder = Dispatcher.builder().queue(one).handler(print).queue(two).handler(handle)
-    dispatcher = crew.begin(builder)
-    assert entered.wait(DEADLINE)
-    dispatcher.remove_queue(two)
-    one.send("goes on")
-    may_end.set()
-    leaves.when_left()
-    assert (dispatcher.queues, two.counts().total) == ([one], 0)
-
-
-def test_a_queue_that_has_nothing_leaves_at_once_while_others_are_busy(crew: Crew, leaves: Leaves) -> None:
-    gate = Gate()
-    one, two = crew.queue("one", 1, lease="1h"), crew.queue("two")
-    dispatcher = crew.begin(Dispatcher.builder().threads(2).queue(one).handler(gate).queue(two).handler(print))
-    gate.when_entered()
-    dispatcher.remove_queue(two)
-    leaves.when_left()
-    gate.open.set()
-    assert dispatcher.queues == [one]
-
-
-def test_a_dispatcher_that_ended_takes_no_queue(crew: Crew) -> None:
-    dispatcher = crew.begin(Dispatcher.builder().queue(crew.queue("one")).handler(print))
-    dispatcher.stop()
-    with pytest.raises(Closed, match="build another"):
-        dispatcher.add_queue(crew.queue("two"), print)
-
-
-def test_queues_that_match_a_pattern_join_within_five_seconds_and_leave_when_they_are_dropped(
-    crew: Crew, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.INFO, "astyqueue.worker")
-    order = Order()
-    connection = Connection(crew.store, crew.clock)
-    crew.queue("mail.one", 1)
-    other = crew.queue("other", 1)
-    builder = Dispatcher.builder().queues("mail.*", connection, weight=2).handler(order.of("mail"))
-    dispatcher = crew.begin(builder)
-    assert order.first(1) == ["mail"]
-    assert repr(dispatcher).startswith("<Dispatcher of mail.one:2 with 8 threads")
-    two = crew.queue("mail.two", 1)
-    while len(order.queues) < 2:  # it joins; what no slot took for two seconds comes again
-        crew.clock.when_waiting(4).advance("5s")
-    assert order.first(1) == ["mail"]
-    assert len(dispatcher.queues) == 2
-    two.drop()
-    while len(dispatcher.queues) > 1:
-        crew.clock.when_waiting(4).advance("1s")
-    assert [queue.name for queue in dispatcher.queues] == ["mail.one"]
-    assert dispatcher.running
-    assert other.counts().waiting == 1
-    events = [vars(record).get("event") for record in caplog.records]
-    assert (events.count("joined"), events.count("left")) == (1, 1)
-
-
-def test_a_queue_that_joins_is_logged_before_its_messages(crew: Crew, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, "astyqueue.worker")
-    order = Order()
-    dispatcher = crew.begin(Dispatcher.builder().queue(crew.queue("one")).handler(print))
-    dispatcher.add_queue(crew.queue("two", 1), order.of("two"))
-    order.first(1)
-    dispatcher.drain(None)
-    events = [vars(record).get("event") for record in caplog.records]
-    assert events.index("ready") < events.index("joined") < events.index("done")
-
-
-def test_a_queue_that_is_dropped_while_it_joins_joins_again_when_it_is_created_again(crew: Crew) -> None:
-    crew.queue("mail.one")
-    joined: list[str] = []
-
-    def join(queue: MessageQueue, _: QueuePattern) -> None:
-        joined.append(queue.name)
-        if len(joined) == 1:
-            watch.forget(queue.name)
-
-    pattern = QueuePattern("mail.*", Connection(crew.store, crew.clock), HandlerRegistry(), QueueOptions())
-    watch = PatternWatch([pattern], [], join, joined.remove)
-    for _ in range(3):
-        watch.look()
-    assert joined == ["mail.one"] * 2
-
-
-def test_a_dispatcher_may_begin_before_any_queue_matches_its_pattern(crew: Crew) -> None:
-    order = Order()
-    dispatcher = crew.begin(
-        Dispatcher.builder().queues("mail.*", Connection(crew.store, crew.clock)).handler(order.of("mail"))
-    )
-    crew.queue("mail.one", 1)
-    while not order.queues:  # as above
-        crew.clock.when_waiting(3).advance("5s")
-    assert order.first(1) == ["mail"]
-    assert [queue.name for queue in dispatcher.queues] == ["mail.one"]
 
 
 def test_stuck_handlers_of_all_queues_count_against_the_slots_they_share(crew: Crew) -> None:

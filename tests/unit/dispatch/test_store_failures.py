@@ -144,7 +144,7 @@ def test_a_handler_thread_that_dies_is_replaced_and_the_log_says_so(
     assert done.wait(DEADLINE)
     dispatcher.stop()
     [told] = [record.getMessage() for record in caplog.records if record.levelno == logging.CRITICAL]
-    assert told.startswith('thread died queue=emails error="MemoryError')
+    assert told.startswith('thread_died queue=emails error="MemoryError')
 
 
 def test_handler_threads_that_die_again_and_again_end_the_dispatcher_with_an_error(
@@ -193,4 +193,4 @@ def test_a_mistake_in_a_program_is_reported_with_its_traceback_and_the_dispatche
     assert stage.when_settled(1) == {"acked": 1}
     [traced] = [record for record in caplog.records if record.exc_info]
     assert traced.levelno == logging.ERROR
-    assert traced.getMessage() == "mistake queue=emails"
+    assert traced.getMessage() == "unexpected_error queue=emails"

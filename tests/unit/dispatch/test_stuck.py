@@ -106,6 +106,9 @@ def test_a_handler_that_keeps_its_thread_is_reported_once_a_minute(
     assert lines.first("stuck").levelno == logging.WARNING
     facts = vars(lines.first("stuck"))["facts"]
     assert (facts["queue"], facts["task"], facts["for"], facts["threads"]) == ("emails", "mail.send", "1m6s", "1 of 2")
+    for event in ("stalled", "stuck"):
+        assert "stage.py" in (lines.first(event).exc_text or ""), event  # where it is: in the gate of this test
+    assert vars(lines.first("stalled"))["facts"]["dur_ms"] == 5_000
     gate.open.set()
     dispatcher.drain(None)
     [finding] = found(stage)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import os
 import threading
@@ -334,7 +335,16 @@ def returning_one_for_later() -> AsyncIterator[int]:
     return yielding_later()
 
 
-@pytest.mark.parametrize("work", [returning_one, returning_one_for_later, Postponed, giving_away])
+async def awaited() -> None: ...
+
+
+@functools.wraps(awaited)
+def decorated() -> object:
+    """An `async def` task under a decorator that is not: what it is shows only when it is called."""
+    return awaited()
+
+
+@pytest.mark.parametrize("work", [returning_one, returning_one_for_later, Postponed, giving_away, decorated])
 def test_a_task_whose_result_shows_that_nothing_was_done_yet_has_failed(
     app: App, dead: Callable[[], list[DeadLetter]], work: Callable[[], object]
 ) -> None:

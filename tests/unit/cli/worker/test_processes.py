@@ -122,7 +122,7 @@ def test_processes_drain_when_the_supervisor_is_killed(worker: Start, emails: Co
 def test_an_app_that_cannot_be_found_ends_all_at_once_with_the_same_code(worker: Start) -> None:
     supervisor = worker("nowhere:app", "-p", "2")
     supervisor.ends(2)
-    assert "gives up" in supervisor.output
+    assert "gives_up" in supervisor.output
     assert "no module 'nowhere'" in supervisor.output
 
 
@@ -160,4 +160,4 @@ def test_log_lines_in_json_name_the_process(worker: Start, emails: Connection) -
     supervisor = worker("jobs:app", "-p", "1", "--burst", "--log-format", "json")
     supervisor.ends(0)
     lines = [json.loads(line) for line in supervisor.told]
-    assert {(line["event"], line.get("child")) for line in lines} >= {("done", 1), ("started", 1), ("all ended", None)}
+    assert {(line["event"], line.get("child")) for line in lines} >= {("done", 1), ("started", 1), ("all_ended", None)}

@@ -174,7 +174,7 @@ def test_a_port_in_use_is_refused(worker: Start, port: int) -> None:
 def test_a_process_that_is_too_large_drains_and_is_started_again(worker: Start, emails: Connection, jobs: Path) -> None:
     send(emails, "grow")
     supervisor = worker("jobs:app", "-Q", "emails", "-p", "1", "--max-rss", "300MB")
-    supervisor.until(" max-rss resident=")
+    supervisor.until(" max_rss resident=")
     supervisor.until(" stopped")
     assert len(until_ready(supervisor)) == 2
     send(emails, "note", "after")
@@ -186,7 +186,7 @@ def test_a_worker_without_a_supervisor_that_is_too_large_ends_with_zero(worker: 
     assert emails
     process = worker("jobs:app", "--max-rss", "1MB")
     process.ends(0)
-    assert " max-rss resident=" in process.output
+    assert " max_rss resident=" in process.output
 
 
 def test_a_changed_source_file_restarts_the_process_and_a_broken_one_waits_for_the_next_change(

@@ -1,0 +1,136 @@
+"""The queues of a dispatcher, also those that join or leave while it runs, and the threads that claim for them."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import threading
+from collections.abc import Callable
+from typing import Final
+
+from astyqueue.dispatch.builder import DispatcherPlan
+from astyqueue.dispatch.handlers import HandlerRegistry
+from astyqueue.dispatch.queue_patterns import PatternWatch, QueuePattern
+from astyqueue.dispatch.step_loop import StepLoop
+from astyqueue.dispatch.subscription import QueueIdentity, QueueOptions, Subscription
+from astyqueue.dispatch.supervisor import Supervisor
+from astyqueue.dispatch.worker_log import log_event, some
+from astyqueue.errors import BadSetting, Closed, NotFound
+from astyqueue.queue.queue import MessageQueue
+
+#: The most threads that claim: more would only wait for the interpreter lock, or for the lock of an SQLite file.
+_CLAIM_THREADS: Final = 4
+
+
+class ServedQueues:
+    """Serves the queues of a plan, and those that are added or found later. Safe from any thread."""
+
+    def __init__(
+        self,
+        plan: DispatcherPlan,
+        supervisor: Supervisor,
+        start_thread: Callable[[Callable[[], None], str], None],
+        on_end: Callable[[Exception | None], None],
+    ) -> None:
+        """Nothing is claimed before `start`. `start_thread` starts a daemon of this name.
+
+        `on_end` is called when a queue that was not found by a pattern can no longer be served.
+        """
+        self._plan = plan
+        self._supervisor = supervisor
+        self._start_thread = start_thread
+        self._on_end = on_end
+        #: While a thread holds it, no queue joins.
+        self.lock = threading.RLock()  # a signal handler may come in the middle of a call of its own thread
+        self._loops: list[StepLoop] = []
+        self._started = False
+        for subscription in plan.subscriptions:
+            supervisor.add(subscription)
+        self._watch = None
+        if plan.patterns:
+            named = [one.identity for one in plan.subscriptions]
+            self._watch = PatternWatch(plan.patterns, named, self._join, self._part)
+            self._watch.look()
+
+    def __str__(self) -> str:
+        """The names, with the weights that are not 1."""
+        return some(
+            one.name if one.weight == 1 else f"{one.name}:{one.weight}" for one in self._supervisor.subscriptions
+        )
+
+    def start(self) -> None:
+        """Claim for the queues, and look for those that match patterns."""
+        with self.lock:
+            self._started = True
+            for subscription in self._supervisor.subscriptions:
+                self._claim_for(subscription)
+
+    def look(self) -> None:
+        """Look for queues that match patterns from now on."""
+        if self._watch is not None:
+            self._start_thread(self._watch.run, "queues")
+
+    def end(self) -> None:
+        """Look for no more queues."""
+        if self._watch is not None:
+            self._watch.end()
+
+    def _claim_for(self, subscription: Subscription) -> None:
+        """Have a thread claim for this queue, the same one all the time: a new one, while there are fewer than four."""
+        task = subscription.start(functools.partial(self._on_end_of, subscription))
+        self._loops = [loop for loop in self._loops if len(loop)]
+        if len(self._loops) >= _CLAIM_THREADS and min(self._loops, key=len).add(task):
+            return
+        loop = StepLoop(self._plan.clock, [task])
+        self._loops.append(loop)
+        self._start_thread(loop.run, f"claim:{len(self._loops)}")
+
+    def add(self, queue: MessageQueue, roster: HandlerRegistry, options: QueueOptions) -> None:
+        """Serve one more queue, which patterns leave alone. BadSetting if it is served, Closed after a drain."""
+        identity = QueueIdentity.of(queue)
+        with self.lock:
+            if self._supervisor.serves(identity):
+                message = f"queue {queue.name!r} is served here already: remove it first, or leave it as it is"
+                raise BadSetting(message)
+            self._serve(self._plan.subscription(queue, roster, options))
+            if self._watch is not None:
+                self._watch.leave_out(identity)
+
+    def remove(self, queue: MessageQueue) -> None:
+        """Claim no more from a queue; NotFound if it is not served."""
+        served = [one for one in self._supervisor.subscriptions if one.identity == QueueIdentity.of(queue)]
+        if not served:
+            message = f"queue {queue.name!r} is not served here: this dispatcher serves {self}"
+            raise NotFound(message)
+        for one in served:
+            self._supervisor.remove(one)
+
+    def _serve(self, subscription: Subscription, **found: str) -> None:
+        """Serve one more queue; the log says by what it was `found`."""
+        if not self._supervisor.add(subscription):
+            message = "this dispatcher was stopped before: build another one"
+            raise Closed(message)
+        if self._started:  # logged before the claims begin, which log what they find, or that the queue is gone
+            log_event(logging.INFO, "joined", queue=subscription.name, **found)
+            self._claim_for(subscription)
+
+    def _join(self, queue: MessageQueue, pattern: QueuePattern) -> None:
+        """Serve a queue that a pattern has found, unless another thread has just added it by name."""
+        options = pattern.options_of(queue.name)
+        with self.lock:
+            if not self._supervisor.serves(QueueIdentity.of(queue)):
+                self._serve(self._plan.subscription(queue, pattern.roster, options), pattern=pattern.pattern)
+
+    def _part(self, queue: QueueIdentity) -> None:
+        """Serve a queue that a pattern had found no longer: it is not in the store any more."""
+        for one in self._supervisor.subscriptions:
+            if one.identity == queue and one.followed:
+                self._supervisor.remove(one)
+
+    def _on_end_of(self, subscription: Subscription, error: Exception | None) -> None:
+        """Report the end, or go on without a queue that was dropped and that a pattern had found."""
+        if subscription.followed and self._watch is not None and isinstance(error, NotFound):
+            self._supervisor.remove(subscription)
+            self._watch.forget(subscription.identity)
+        else:
+            self._on_end(error)

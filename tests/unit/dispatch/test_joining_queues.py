@@ -1,0 +1,265 @@
+"""Queues that join a dispatcher and leave it: named, added while it runs, or found by a pattern."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from astyqueue import MessageQueue
+from astyqueue.dispatch.dispatcher import Dispatcher
+from astyqueue.dispatch.handlers import Call, HandlerRegistry
+from astyqueue.dispatch.queue_patterns import PatternWatch, QueuePattern
+from astyqueue.dispatch.subscription import QueueIdentity, QueueOptions
+from astyqueue.errors import BadSetting, Closed, NotFound
+from astyqueue.queue.connection import Connection
+from astyqueue.queue.delivery.delivery import Delivery
+from astyqueue.stores.memory import MemoryStore
+from tests.unit.dispatch.stage import DEADLINE, Crew, Gate, Order
+
+
+class Leaves(logging.Handler):
+    """Signals each queue that has left a dispatcher."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.INFO)
+        self._left = threading.Semaphore(0)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if "left" in record.getMessage().split():
+            self._left.release()
+
+    def when_left(self) -> None:
+        assert self._left.acquire(timeout=DEADLINE)
+
+
+@pytest.fixture
+def leaves(caplog: pytest.LogCaptureFixture) -> Iterator[Leaves]:
+    caplog.set_level(logging.INFO)
+    handler = Leaves()
+    logging.getLogger().addHandler(handler)
+    yield handler
+    logging.getLogger().removeHandler(handler)
+
+
+def test_queues_join_and_leave_while_a_dispatcher_runs(crew: Crew, leaves: Leaves) -> None:
+    """No time passes: a queue has left when its last handler ends."""
+    order, gate = Order(), Gate()
+    one, two = crew.queue("one", 1), crew.queue("two", *range(3), lease="1h")
+    dispatcher = crew.begin(Dispatcher.builder().threads(1).queue(one).handler(order.of("one")))
+    assert order.first(1) == ["one"]
+    dispatcher.add_queue(two, gate)
+    gate.when_entered()
+    dispatcher.remove_queue(two)
+    gate.open.set()
+    leaves.when_left()
+    assert dispatcher.queues == [one]
+    left = two.counts()
+    assert (left.waiting + len(gate.bodies), left.in_flight) == (3, 0)
+    one.send("more")
+    order.first(1)
+    assert order.queues == ["one", "one"]
+
+
+def test_a_queue_whose_handlers_are_async_has_left_when_the_last_of_them_ends(crew: Crew, leaves: Leaves) -> None:
+    entered, may_end = threading.Event(), threading.Event()
+
+    async def handle(_: object) -> None:
+        entered.set()
+        await asyncio.to_thread(may_end.wait, DEADLINE)
+
+    one, two = crew.queue("one"), crew.queue("two", 1, lease="1h")
+    builder = Dispatcher.builder().queue(one).handler(print).queue(two).handler(handle)
+    dispatcher = crew.begin(builder)
+    assert entered.wait(DEADLINE)
+    dispatcher.remove_queue(two)
+    one.send("goes on")
+    may_end.set()
+    leaves.when_left()
+    assert (dispatcher.queues, two.counts().total) == ([one], 0)
+
+
+def test_a_queue_that_has_nothing_leaves_at_once_while_others_are_busy(crew: Crew, leaves: Leaves) -> None:
+    gate = Gate()
+    one, two = crew.queue("one", 1, lease="1h"), crew.queue("two")
+    dispatcher = crew.begin(Dispatcher.builder().threads(2).queue(one).handler(gate).queue(two).handler(print))
+    gate.when_entered()
+    dispatcher.remove_queue(two)
+    leaves.when_left()
+    gate.open.set()
+    assert dispatcher.queues == [one]
+
+
+def test_a_queue_is_served_once_whatever_object_stands_for_it(crew: Crew) -> None:
+    connection = Connection(crew.store, crew.clock)
+    crew.queue("one")
+    with pytest.raises(BadSetting, match="queue 'one' was given twice"):
+        Dispatcher.builder().queue(connection.queue("one")).handler(print).queue(connection.queue("one"))
+    dispatcher = crew.begin(Dispatcher.builder().queue(connection.queue("one")).handler(print))
+    with pytest.raises(BadSetting, match="queue 'one' is served here already"):
+        dispatcher.add_queue(connection.queue("one"), print)
+
+
+def test_a_queue_is_removed_by_any_object_for_it_and_then_may_be_added_again(crew: Crew, leaves: Leaves) -> None:
+    connection, order = Connection(crew.store, crew.clock), Order()
+    crew.queue("one", 1)
+    dispatcher = crew.begin(Dispatcher.builder().queue(crew.queue("other")).handler(print))
+    dispatcher.add_queue(connection.queue("one"), order.of("one"))
+    assert order.first(1) == ["one"]
+    dispatcher.remove_queue(connection.queue("one"))
+    leaves.when_left()
+    assert [queue.name for queue in dispatcher.queues] == ["other"]
+    with pytest.raises(NotFound, match="queue 'one' is not served here: this dispatcher serves other"):
+        dispatcher.remove_queue(connection.queue("one"))
+    dispatcher.add_queue(connection.queue("one"), print)
+
+
+def test_a_pattern_leaves_out_a_queue_that_was_added_by_name_also_after_it_was_removed(
+    crew: Crew, leaves: Leaves
+) -> None:
+    by_pattern, by_name = Order(), Order()
+    connection = Connection(crew.store, crew.clock)
+    crew.queue("other")
+    builder = Dispatcher.builder().queues("mail.*", connection).handler(by_pattern.of("pattern"))
+    dispatcher = crew.begin(builder.queue(connection.queue("other")).handler(print))
+    dispatcher.add_queue(crew.queue("mail.one", 1), by_name.of("name"))
+    assert by_name.first(1) == ["name"]
+    crew.queue("mail.two", 1)
+    while not by_pattern.queues:
+        crew.clock.when_waiting(4).advance("5s")
+    assert sorted(queue.name for queue in dispatcher.queues) == ["mail.one", "mail.two", "other"]
+    dispatcher.remove_queue(connection.queue("mail.one"))
+    leaves.when_left()
+    crew.queue("mail.three", 1)
+    while len(by_pattern.queues) < 2:
+        crew.clock.when_waiting(4).advance("5s")
+    assert sorted(queue.name for queue in dispatcher.queues) == ["mail.three", "mail.two", "other"]
+
+
+def test_queues_of_one_name_in_two_stores_are_two(crew: Crew) -> None:
+    order = Order()
+    connections = [Connection(store, crew.clock) for store in (crew.store, MemoryStore(crew.clock))]
+    builder = Dispatcher.builder()
+    for number, connection in enumerate(connections):
+        connection.queue("mail.one").send(1)
+        builder.queues("mail.*", connection).handler(order.of(f"store {number}"))
+    dispatcher = crew.begin(builder)
+    assert sorted(order.first(2)) == ["store 0", "store 1"]
+    assert [queue.name for queue in dispatcher.queues] == ["mail.one"] * 2
+
+
+def test_a_queue_that_cannot_be_opened_hides_none_of_a_pattern(crew: Crew, caplog: pytest.LogCaptureFixture) -> None:
+    """The first by name has no valid limit; the line names it."""
+    order = Order()
+    for name in ("mail.bad", "mail.good"):
+        crew.queue(name, 1)
+
+    def limit(name: str) -> int:
+        return 0 if name == "mail.bad" else 5
+
+    builder = Dispatcher.builder().queues("mail.*", Connection(crew.store, crew.clock), limit=limit)
+    dispatcher = crew.begin(builder.handler(order.of("mail")))
+    assert order.first(1) == ["mail"]
+    assert [queue.name for queue in dispatcher.queues] == ["mail.good"]
+    [failed] = [record for record in caplog.records if vars(record).get("event") == "queue_not_joined"]
+    assert (vars(failed)["facts"]["queue"], failed.levelno) == ("mail.bad", logging.ERROR)
+
+
+def test_a_queue_that_is_added_has_all_that_a_builder_gives_one(crew: Crew) -> None:
+    order, seen = Order(), Order()
+    dispatcher = crew.begin(Dispatcher.builder().queue(crew.queue("one")).handler(print))
+    two = crew.queue("two", max_attempts=5)
+    for number in range(2):
+        two.send(number, headers={"task": "insert"})
+    two.send("note", headers={"task": "note"})
+
+    def insert(deliveries: list[Delivery]) -> None:
+        order.note(str(len(deliveries)))
+        message = "no more than once"
+        raise ValueError(message)
+
+    def factory(task: str) -> Call | None:
+        return seen.of(task) if task == "note" else None
+
+    dispatcher.add_queue(two, insert, task="insert", batch=(2, "1h"), max_attempts=1, timeout="5m", factory=factory)
+    assert (order.first(1), seen.first(1)) == (["2"], ["note"])
+    dispatcher.drain(None)
+    assert [letter.reason for letter in two.dead_letters()] == ["ValueError: no more than once"] * 2
+    with pytest.raises(BadSetting, match="needs a handler"):
+        dispatcher.add_queue(crew.queue("three"))
+
+
+def test_a_dispatcher_that_ended_takes_no_queue(crew: Crew) -> None:
+    dispatcher = crew.begin(Dispatcher.builder().queue(crew.queue("one")).handler(print))
+    dispatcher.stop()
+    with pytest.raises(Closed, match="build another"):
+        dispatcher.add_queue(crew.queue("two"), print)
+
+
+def test_queues_that_match_a_pattern_join_within_five_seconds_and_leave_when_they_are_dropped(
+    crew: Crew, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "astyqueue.worker")
+    order = Order()
+    connection = Connection(crew.store, crew.clock)
+    crew.queue("mail.one", 1)
+    other = crew.queue("other", 1)
+    builder = Dispatcher.builder().queues("mail.*", connection, weight=2).handler(order.of("mail"))
+    dispatcher = crew.begin(builder)
+    assert order.first(1) == ["mail"]
+    assert repr(dispatcher).startswith("<Dispatcher of mail.one:2 with 8 threads")
+    two = crew.queue("mail.two", 1)
+    while len(order.queues) < 2:  # it joins; what no slot took for two seconds comes again
+        crew.clock.when_waiting(4).advance("5s")
+    assert order.first(1) == ["mail"]
+    assert len(dispatcher.queues) == 2
+    two.drop()
+    while len(dispatcher.queues) > 1:
+        crew.clock.when_waiting(4).advance("1s")
+    assert [queue.name for queue in dispatcher.queues] == ["mail.one"]
+    assert dispatcher.running
+    assert other.counts().waiting == 1
+    events = [vars(record).get("event") for record in caplog.records]
+    assert (events.count("joined"), events.count("left")) == (1, 1)
+
+
+def test_a_queue_that_joins_is_logged_before_its_messages(crew: Crew, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "astyqueue.worker")
+    order = Order()
+    dispatcher = crew.begin(Dispatcher.builder().queue(crew.queue("one")).handler(print))
+    dispatcher.add_queue(crew.queue("two", 1), order.of("two"))
+    order.first(1)
+    dispatcher.drain(None)
+    events = [vars(record).get("event") for record in caplog.records]
+    assert events.index("ready") < events.index("joined") < events.index("done")
+
+
+def test_a_queue_that_is_dropped_while_it_joins_joins_again_when_it_is_created_again(crew: Crew) -> None:
+    crew.queue("mail.one")
+    joined: list[QueueIdentity] = []
+
+    def join(queue: MessageQueue, _: QueuePattern) -> None:
+        joined.append(QueueIdentity.of(queue))
+        if len(joined) == 1:
+            watch.forget(joined[0])
+
+    pattern = QueuePattern("mail.*", Connection(crew.store, crew.clock), HandlerRegistry(), QueueOptions())
+    watch = PatternWatch([pattern], [], join, joined.remove)
+    for _ in range(3):
+        watch.look()
+    assert [queue.name for queue in joined] == ["mail.one"] * 2
+
+
+def test_a_dispatcher_may_begin_before_any_queue_matches_its_pattern(crew: Crew) -> None:
+    order = Order()
+    dispatcher = crew.begin(
+        Dispatcher.builder().queues("mail.*", Connection(crew.store, crew.clock)).handler(order.of("mail"))
+    )
+    crew.queue("mail.one", 1)
+    while not order.queues:  # as above
+        crew.clock.when_waiting(3).advance("5s")
+    assert order.first(1) == ["mail"]
+    assert [queue.name for queue in dispatcher.queues] == ["mail.one"]
