@@ -74,9 +74,11 @@ class ProcessJournal:
         self._closed = False
 
     def append(self, payloads: Sequence[bytes]) -> None:
-        """Append records; on return they survive what the durability of the spool says, at least this process."""
-        self._journal.append_many(payloads)
-        self._journal.flush()
+        """Append records; on return they survive what the durability of the spool says, at least this process.
+
+        JournalFull says how many of them were appended; the others are not in the journal.
+        """
+        self._journal.append_many(payloads, flush=True)
 
     def pending(self, limit: int) -> list[Record[bytes]]:
         """The next records that were not confirmed, up to `limit`; the same ones until they are."""

@@ -1,0 +1,151 @@
+"""A spool on a disk that is full: what a send does then, and that what it refused is never forwarded."""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from astyqueue import MessageQueue
+from astyqueue.errors import JournalFull
+from astyqueue.files import for_owner
+from astyqueue.journal.disk import LocalDisk, LocalFile
+from astyqueue.spool import ConnectionSpools, SpoolOptions
+from astyqueue.spool.process_journal import ProcessJournal
+from astyqueue.testing import TimeMachine
+from tests.support.simulated_disk import SimulatedDisk
+from tests.unit.spool.conftest import Gate, bodies
+
+FOLDER: Final = Path("/spool/queue-emails/1")
+DEADLINE: Final = 20
+RECORD: Final = b"x" * 90
+PAGES_OF_256: Final = 8 * 256
+
+
+@contextmanager
+def opened(disk: SimulatedDisk, clock: TimeMachine, **options: Any) -> Iterator[ProcessJournal]:  # noqa: ANN401 - the options of a spool
+    journal = ProcessJournal(FOLDER, SpoolOptions.of("/spool", disk=disk, **options), clock)
+    yield journal
+    disk.room = None
+    journal.close()
+
+
+def left(journal: ProcessJournal) -> list[bytes]:
+    return [record.value for record in journal.pending(1_000)]
+
+
+@pytest.mark.parametrize("durability", ["none", "batch", "each"])
+def test_an_append_that_a_full_disk_refuses_is_not_forwarded_later(
+    durability: str, disk: SimulatedDisk, clock: TimeMachine
+) -> None:
+    with opened(disk, clock, durability=durability, when_full="raise") as journal:
+        journal.append([b"before"])
+        disk.room = 20
+        for _ in range(3):
+            with pytest.raises(JournalFull) as full:
+                journal.append([b"refused" * 20])
+            assert full.value.appended == 0
+        disk.room = None
+        journal.append([b"after"])
+        assert left(journal) == [b"before", b"after"]
+
+
+@pytest.mark.parametrize("durability", ["none", "batch", "each"])
+def test_the_error_of_a_full_disk_says_how_many_of_the_call_are_in_the_spool(
+    durability: str, disk: SimulatedDisk, clock: TimeMachine
+) -> None:
+    options: dict[str, Any] = {"cap": PAGES_OF_256, "durability": durability, "when_full": "raise"}
+    with opened(disk, clock, **options) as journal:
+        disk.room = 1_000
+        with pytest.raises(JournalFull) as full:
+            journal.append([RECORD] * 9)
+        disk.room = None
+        assert 0 < full.value.appended < 9
+        assert left(journal) == [RECORD] * full.value.appended
+
+
+@pytest.mark.parametrize("durability", ["none", "batch", "each"])
+def test_an_append_waits_until_a_full_disk_has_room(durability: str, disk: SimulatedDisk, clock: TimeMachine) -> None:
+    with opened(disk, clock, durability=durability, when_full="block") as journal:
+        journal.append([b"before"])
+        disk.room = 0
+        ended: list[BaseException | None] = []
+
+        def append() -> None:
+            try:
+                journal.append([b"waits"])
+                ended.append(None)
+            except JournalFull as full:
+                ended.append(full)
+
+        appending = threading.Thread(target=append, daemon=True)
+        appending.start()
+        clock.when_waiting(1, DEADLINE)
+        assert not ended
+        disk.room = 1_000
+        clock.advance("1s")
+        appending.join(DEADLINE)
+        assert ended == [None]
+        assert left(journal) == [b"before", b"waits"]
+
+
+@pytest.mark.parametrize("durability", ["none", "batch", "each"])
+def test_an_append_drops_the_oldest_page_when_the_disk_is_full(
+    durability: str, disk: SimulatedDisk, clock: TimeMachine
+) -> None:
+    options: dict[str, Any] = {"cap": PAGES_OF_256, "durability": durability, "when_full": "drop_oldest"}
+    with opened(disk, clock, **options) as journal:
+        for number in range(4):
+            journal.append([b"%d" % number * 90])
+        disk.room = 100
+        for number in range(4, 8):
+            journal.append([b"%d" % number * 90])
+        assert left(journal)[-2:] == [b"6" * 90, b"7" * 90]
+        assert b"0" * 90 not in left(journal)
+
+
+class FullFile(LocalFile):
+    def __init__(self, descriptor: int, disk: FullDisk) -> None:
+        super().__init__(descriptor)
+        self._disk = disk
+
+    def write_at(self, offset: int, data: bytes) -> None:
+        if self._disk.is_full and offset + len(data) > self.size():
+            super().write_at(offset, data[:7])
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        super().write_at(offset, data)
+
+
+class FullDisk(LocalDisk):
+    """The disk of this machine, on which no file grows while it is full."""
+
+    is_full = False
+
+    def open(self, path: Path, *, write: bool = False, create: bool = False) -> LocalFile:
+        flags = (os.O_RDWR if write else os.O_RDONLY) | (os.O_CREAT if create else 0)
+        return FullFile(for_owner(str(path), flags | os.O_CLOEXEC), self)
+
+
+def test_a_send_that_raises_on_a_full_disk_may_be_repeated_without_doubling(
+    store: Gate, plain: MessageQueue, folder: Path
+) -> None:
+    full_disk = FullDisk()
+    spools = ConnectionSpools(SpoolOptions.of(folder, when_full="raise", disk=full_disk))
+    with MessageQueue.builder().store(store).name("emails").spooled(spools).build() as queue:
+        queue.send("a")
+        full_disk.is_full = True
+        for _ in range(3):
+            with pytest.raises(JournalFull):
+                queue.send("b")
+        full_disk.is_full = False
+        queue.send("b")
+        assert queue.spool.drain("20s")
+        assert queue.spool.status().messages == 0
+    assert bodies(plain, 2) == ["a", "b"]
+    assert plain.counts().waiting == 0
