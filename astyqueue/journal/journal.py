@@ -99,13 +99,10 @@ class Journal(Readable[T]):
         """
         return self._writer.append((self._encoded(value),))
 
-    def append_many(self, values: Iterable[T], *, flush: bool = False) -> Position | None:
+    def append_many(self, values: Iterable[T]) -> Position | None:
         """Append the values in order, a batch at a time; returns the place of the last, None if there is none.
 
         With durability "each" it syncs once for a batch. Values of other threads may come between two batches.
-
-        With `flush` the operating system has them when it returns, so they survive the end of this process; a full disk
-        is noticed by this call, which then waits, raises or drops, and keeps no value in the buffer that it refused.
         """
         position, appended = None, 0
         payloads = map(self._codec.encode, values)
@@ -113,11 +110,19 @@ class Journal(Readable[T]):
             if set(map(type, some)) != {bytes}:
                 some = [_checked(payload) for payload in some]
             try:
-                position = self._writer.append(some, write_now=flush)
+                position = self._writer.append(some)
             except JournalFull as full:
                 raise JournalFull(full.place, full.reason, appended=appended + full.appended) from full
             appended += len(some)
         return position
+
+    def append_and_flush(self, values: Iterable[T]) -> Position:
+        """Append at least one value, in order; returns the place of the last when the operating system has them all.
+
+        So they survive the end of this process. A full disk has this call wait, drop the oldest page or raise
+        JournalFull, as `when_full` says, and of what it refuses nothing stays in the buffer, to be written later.
+        """
+        return self._writer.append([self._encoded(value) for value in values], write_now=True)
 
     def _encoded(self, value: T) -> bytes:
         return _checked(self._codec.encode(value))

@@ -69,9 +69,16 @@ class Forwarder:
     """Forwards the journal of this process, and those that dead processes of the same folder left."""
 
     def __init__(
-        self, folder: SpoolFolder, options: SpoolOptions, own: ProcessJournal, deliver: Deliver, clock: Clock
+        self,
+        folder: SpoolFolder,
+        options: SpoolOptions,
+        own: ProcessJournal,
+        *,
+        deliver: Deliver,
+        clock: Clock,
+        files: threading.Lock,
     ) -> None:
-        """Forward with `deliver`; nothing happens before `start`."""
+        """Forward with `deliver`; nothing happens before `start`. It has the lock `files` while it uses journals."""
         self.outage: Final = Outage(folder.queue, clock)
         self.set_aside = 0
         self._folder: Final = folder
@@ -79,6 +86,7 @@ class Forwarder:
         self._clock: Final = clock
         self._deliver: Final = deliver
         self._own: Final = own
+        self._files: Final = files
         self._adopted: list[ProcessJournal] = []
         self._passed: dict[int, int] = {}
         self._adopt_at: MonotonicUs = BEGINNING
@@ -137,7 +145,7 @@ class Forwarder:
                 self._pass()
         finally:
             for journal in self.journals:
-                with contextlib.suppress(JournalError):
+                with self._files, contextlib.suppress(JournalError):
                     journal.close()
             self._has_ended = True
             self._changed.set()
@@ -167,7 +175,9 @@ class Forwarder:
 
     def _rest_until_appended(self) -> None:
         self._is_resting = True
-        if self._passes >= self._wanted_passes and not any(journal.has_more() for journal in self.journals):
+        with self._files:
+            has_more = any(journal.has_more() for journal in self.journals)
+        if self._passes >= self._wanted_passes and not has_more:
             self._wakeup.wait(self._adopt_at)
         self._is_resting = False
 
@@ -179,7 +189,8 @@ class Forwarder:
 
     def _forward(self, journal: ProcessJournal) -> bool:
         """Forward the next batch; False if there is none. Around a message that is refused, batches get smaller."""
-        left = journal.pending(LOT)
+        with self._files:
+            left = journal.pending(LOT)
         size, found = len(left), bool(left)
         while left and not self._is_closing:
             part = left[:size]
@@ -189,7 +200,8 @@ class Forwarder:
                 continue
             if reason is not None:
                 self._set_aside(journal, part[0], reason)
-            journal.confirm(part[-1])
+            with self._files:
+                journal.confirm(part[-1])
             left = left[len(part) :]
             size = min(2 * size, LOT)
         return found
@@ -214,7 +226,8 @@ class Forwarder:
         return None
 
     def _set_aside(self, journal: ProcessJournal, record: Record[bytes], reason: str) -> None:
-        journal.refuse(record, reason)
+        with self._files:
+            journal.refuse(record, reason)
         self.set_aside += 1
         self.outage.last_error = reason
         facts = {"queue": self._folder.queue, "journal": journal.folder, "record": record.sequence, "reason": reason}
@@ -233,7 +246,8 @@ class Forwarder:
 
     def _open_left(self, number: int, used: int) -> None:
         try:
-            self._adopted.append(self._folder.open(number, replace(self._options, cap=None), self._clock))
+            with self._files:
+                self._adopted.append(self._folder.open(number, replace(self._options, cap=None), self._clock))
         except JournalInUse:
             return
         except (JournalError, OSError) as error:
@@ -243,7 +257,8 @@ class Forwarder:
 
     def _leave_empty(self) -> None:
         """Close the adopted journals of which nothing is left, for the next process."""
-        for journal in [one for one in self._adopted if not one.has_more()]:
-            self._adopted.remove(journal)
-            self._passed[journal.number] = self._folder.last_used(journal.number)
-            journal.close()
+        with self._files:
+            for journal in [one for one in self._adopted if not one.has_more()]:
+                self._adopted.remove(journal)
+                self._passed[journal.number] = self._folder.last_used(journal.number)
+                journal.close()

@@ -78,7 +78,7 @@ class ProcessJournal:
 
         JournalFull says how many of them were appended; the others are not in the journal.
         """
-        self._journal.append_many(payloads, flush=True)
+        self._journal.append_and_flush(payloads)
 
     def pending(self, limit: int) -> list[Record[bytes]]:
         """The next records that were not confirmed, up to `limit`; the same ones until they are."""
@@ -109,7 +109,8 @@ class ProcessJournal:
         return state_of(self.folder, self._journal, in_use=True)
 
     def abandon(self) -> None:
-        """Let go of it in a forked child."""
+        """Close its files in a forked child: their locks, those of pages that are read too, end with the parent."""
+        self._reader.abandon()
         self._journal.abandon()
         if self._refused is not None:
             self._refused.abandon()

@@ -82,6 +82,9 @@ class Spool:
         self._clock: Final = clock or SystemClock()
         self._among: Final = ConnectionSpools(options) if among is None else among
         self._lock: Final = threading.Lock()
+        #: Held while this process opens, locks or closes files of journals: so a fork finds each of them in `journals`,
+        #: and the child can close it. A file that it does not close stays locked for as long as the child lives.
+        self._files: Final = threading.Lock()
         self._forwarder: Forwarder | None = None
         self._closed = False
 
@@ -95,12 +98,13 @@ class Spool:
             return
         with self._lock:
             if self._forwarder is None and not self._closed:
-                own = self.folder.claim(self._options, self._clock)
-                self._own = own
-                forwarder = Forwarder(self.folder, self._options, own, deliver, self._clock)
                 watch(self)
-                forwarder.start()
-                self._forwarder = forwarder
+                with self._files:
+                    own = self._own = self.folder.claim(self._options, self._clock)
+                    self._forwarder = Forwarder(
+                        self.folder, self._options, own, deliver=deliver, clock=self._clock, files=self._files
+                    )
+                self._forwarder.start()
                 self._among.add(self)
 
     def append(self, messages: Sequence[SpooledMessage]) -> None:
@@ -109,8 +113,9 @@ class Spool:
         When the spool is full this waits, raises JournalFull or drops the oldest, as `when_full` says.
         """
         forwarder = self._running()
-        self._own.append([message.pack() for message in messages])
-        forwarder.appended()
+        if messages:
+            self._own.append([message.pack() for message in messages])
+            forwarder.appended()
 
     def _running(self) -> Forwarder:
         if self._forwarder is None or self._closed:
@@ -121,9 +126,10 @@ class Spool:
     def status(self) -> SpoolStatus:
         """What waits now; it reads the folder."""
         forwarder = self._forwarder
-        journals = [] if forwarder is None or self._closed else forwarder.journals
-        own = [journal.state() for journal in journals]
-        found = [*own, *self.folder.states(without={journal.number for journal in journals})]
+        with self._files:
+            journals = [] if forwarder is None or self._closed else forwarder.journals
+            own = [journal.state() for journal in journals]
+            found = [*own, *self.folder.states(without={journal.number for journal in journals})]
         outage = forwarder.outage if forwarder else None
         return SpoolStatus(
             messages=sum(one.messages for one in found),
@@ -157,17 +163,25 @@ class Spool:
         forwarder.drain(self._options.drain_us, patient=False)
         if not forwarder.close(_PATIENCE_US):
             return
-        if left := self.folder.state(self._own.number).messages:
+        with self._files:
+            left = self.folder.state(self._own.number).messages
+        if left:
             facts = {"queue": self.folder.queue, "messages": left, "folder": self.folder.path}
             _log.warning(facts_line("spool closed with messages left", facts))
 
     def before_fork(self) -> None:
-        """Nothing: a child uses none of this."""
+        """Wait until no thread is opening or closing a journal."""
+        self._files.acquire()
 
     def after_fork(self, *, child: bool) -> None:
-        """In a child, let go of the journals, so that their locks end with the parent."""
+        """Go on in the parent; in the child, abandon what the parent has."""
+        self._files.release()
         if child:
-            self._closed = True
-            self._among.remove(self)
-            for journal in self._forwarder.journals if self._forwarder else ():
-                journal.abandon()
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Close the files of the journals without a write and without a lock: then their locks end with the parent."""
+        self._closed = True
+        self._among.remove(self)
+        for journal in self._forwarder.journals if self._forwarder else ():
+            journal.abandon()

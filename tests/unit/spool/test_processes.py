@@ -117,7 +117,7 @@ def test_what_was_sent_survives_a_kill_at_every_durability(
     store.is_away = True
     dead.send_many(range(5))
     dead.send(5)
-    dead.spool.after_fork(child=True)  # closes its files without a write, as the system does
+    dead.spool.abandon()  # closes its files without a write, as the system does
     store.is_away = False
     queue = opened()
     assert queue.spool.drain("20s")

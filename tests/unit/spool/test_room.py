@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -13,14 +13,15 @@ from typing import Any, Final
 import pytest
 
 from astyqueue import MessageQueue
-from astyqueue.errors import JournalFull
+from astyqueue.errors import BadInput, JournalFull
 from astyqueue.files import for_owner
 from astyqueue.journal.disk import LocalDisk, LocalFile
 from astyqueue.spool import ConnectionSpools, SpoolOptions
 from astyqueue.spool.process_journal import ProcessJournal
 from astyqueue.testing import TimeMachine
+from tests.support.forks import beside_threads
 from tests.support.simulated_disk import SimulatedDisk
-from tests.unit.spool.conftest import Gate, bodies
+from tests.unit.spool.conftest import Gate, Opening, bodies
 
 FOLDER: Final = Path("/spool/queue-emails/1")
 DEADLINE: Final = 20
@@ -149,3 +150,44 @@ def test_a_send_that_raises_on_a_full_disk_may_be_repeated_without_doubling(
         assert queue.spool.status().messages == 0
     assert bodies(plain, 2) == ["a", "b"]
     assert plain.counts().waiting == 0
+
+
+@contextmanager
+def living_child(act: Callable[[], object] = lambda: None) -> Iterator[None]:
+    """A forked child that lives until the block ends, after it did this."""
+    told, tells = os.pipe()
+    waits, ends = os.pipe()
+    child = os.fork()
+    if child == 0:
+        act()
+        os.write(tells, b".")
+        os.close(ends)
+        os.read(waits, 1)
+        os._exit(0)
+    try:
+        assert os.read(told, 1) == b"."
+        yield
+    finally:
+        for descriptor in (ends, waits, told, tells):
+            os.close(descriptor)
+        os.waitpid(child, 0)
+
+
+@beside_threads
+@pytest.mark.parametrize("refused", [False, True])
+def test_the_room_of_what_was_forwarded_comes_back_while_a_forked_child_lives(
+    *, refused: bool, opened: Opening, store: Gate, folder: Path
+) -> None:
+    queue = opened(cap="64KiB", when_full="raise")
+    store.refuses = lambda value: BadInput("no") if b'"poison"' in value else None
+    queue.send("poison" if refused else "before")
+    assert queue.spool.drain("20s")
+    with living_child():
+        for number in range(150):
+            queue.send([number, "x" * 1_000])
+            if number % 30 == 0:
+                assert queue.spool.drain("20s")
+        assert queue.spool.drain("20s")
+        assert len(list((folder / "queue-emails" / "1").glob("journal-*.page"))) == 1
+        queue.close()
+        assert [one.number for one in opened().spool.status().journals if one.in_use] == [1]
