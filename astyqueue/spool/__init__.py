@@ -2,7 +2,8 @@
 
 - `spool`: what a queue has of it: appending, the state, draining; and the spools of a connection.
 - `folder`: the folder of a queue, with its settings and a journal for each process. `process_journal`: one of these.
-- `forwarder`: the thread that forwards, also what processes left that died.
+- `open_journals`: those that a process has open, also what processes left that died. `forwarder`: the thread that
+  forwards them. `outage`: what other processes see when it cannot.
 - `options`, `record`: the choices of a user, and a message as a record.
 
 It knows nothing of rows and claims: the queue composes messages, and sends them.

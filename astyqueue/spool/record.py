@@ -6,12 +6,14 @@ by byte, without its format byte.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, NamedTuple
 
 from pydantic_core import from_json, to_json
 
 from astyqueue.clock import instant
+from astyqueue.journal import Record
 from astyqueue.model.envelope import FORMAT, Envelope, MessageId, decode, unframed
 
 _HEAD: Final = b'{"id":"'
@@ -42,6 +44,31 @@ class SpooledMessage(NamedTuple):
     def envelope(self) -> Envelope:
         """Its body and options; ValueError if they cannot be read."""
         return decode(self.value)
+
+
+@dataclass(frozen=True, slots=True)
+class PendingMessage:
+    """A record that waits to be forwarded: its message, or None and the `problem` if it is none."""
+
+    sequence: int
+    arrived_us: int
+    value: bytes
+    message: SpooledMessage | None
+    problem: str = ""
+
+    @classmethod
+    def of(cls, record: Record[bytes]) -> PendingMessage:
+        """Parse a record."""
+        try:
+            message = SpooledMessage.parse(record.value)
+        except ValueError as error:
+            return cls(record.sequence, record.arrived_us, record.value, None, f"{type(error).__name__}: {error}")
+        return cls(record.sequence, record.arrived_us, record.value, message)
+
+    @property
+    def row(self) -> str:
+        """The row of the message; empty if it is none."""
+        return self.message.id.row if self.message else ""
 
 
 class RefusedMessage(NamedTuple):

@@ -6,7 +6,7 @@ of unknown outcome is sent again without doubling a message, be it waiting or se
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Final, NamedTuple, NoReturn
@@ -80,7 +80,7 @@ class SpooledProducer(Producer):
 
     def start(self) -> None:
         """Start to forward; a second call does nothing."""
-        self.spool.start(self._forward)
+        self.spool.start(self._forward, self._process.observers)
 
     def _keep_up(self) -> Steps[None]:
         """Raise NotFound if the forwarder saw that the queue was recreated with another layout. Reads nothing."""
@@ -113,24 +113,32 @@ class SpooledProducer(Producer):
         if unique := next((one.unique for one in composed if one and one.unique), None):
             refuse_unanswerable(_unanswerable(unique))
 
-    def _forward(self, messages: Sequence[SpooledMessage]) -> None:
+    def _forward(self, messages: Sequence[SpooledMessage]) -> Mapping[str, Exception]:
         """Send messages of a spool to the store; the queue must be there, with the layout they were sent to.
 
-        The messages of a row are sent in order, those of several rows at the same time if the store is for that. After
-        an error any of them may have been sent.
+        The messages of a row are sent in order, those of several rows at the same time if the store is for that.
+        Returns the errors of the rows that failed, of whose messages any may have been sent.
         """
         self._spooling.run(self._look_at_queue())
-        rows: dict[str, list[IdentifiedMessage]] = {}
+        rows: dict[str, list[SpooledMessage]] = {}
         for one in messages:
-            rows.setdefault(one.id.row, []).append(_identified(one))
+            rows.setdefault(one.id.row, []).append(one)
         at_once = min(len(rows), self._spooling.store.at_once // _SHARE)
         if at_once <= 1:
-            self._spooling.run(self._repeatable.send([one for row in rows.values() for one in row]))
-            return
-        with ThreadPoolExecutor(at_once, thread_name_prefix=f"astyqueue-spool:{self.spool.folder.queue}") as threads:
-            sends = [threads.submit(self._spooling.run, self._repeatable.send(row)) for row in rows.values()]
-        for send in sends:
-            send.result()
+            outcomes = list(map(self._forward_row, rows.values()))
+        else:
+            name = f"astyqueue-spool:{self.spool.folder.queue}"
+            with ThreadPoolExecutor(at_once, thread_name_prefix=name) as threads:
+                outcomes = list(threads.map(self._forward_row, rows.values()))
+        return {row: error for row, error in zip(rows, outcomes, strict=True) if error is not None}
+
+    def _forward_row(self, messages: Sequence[SpooledMessage]) -> Exception | None:
+        """Send messages of one row; returns the error, because other rows go on."""
+        try:
+            self._spooling.run(self._repeatable.send([_identified(one) for one in messages]))
+        except Exception as error:  # noqa: BLE001 - the forwarder decides what it means
+            return error
+        return None
 
     def _look_at_queue(self) -> Steps[None]:
         """Follow the store's time and the queue's settings; NotFound if the queue was dropped or recreated.
