@@ -10,7 +10,8 @@ A process takes the first number that no living process has, with what a dead on
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterator
+import logging
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -19,12 +20,14 @@ from astyqueue.errors import JournalInUse
 from astyqueue.files import replace_file
 from astyqueue.journal import BYTES, ReadOnlyJournal
 from astyqueue.journal.disk import LocalDisk
+from astyqueue.printable import facts_line
 from astyqueue.spool.options import SpoolOptions
 from astyqueue.spool.process_journal import JournalState, ProcessJournal, state_of
 
 _QUEUE: Final = "queue-"
 _SETTINGS: Final = "settings.json"
 _LOCK: Final = "journal.lock"
+_log: Final = logging.getLogger("astyqueue.spool")
 
 
 class SpoolFolder:
@@ -107,3 +110,13 @@ def queues_in(directory: Path) -> Iterator[str]:
         for one in sorted(directory.iterdir()):
             if one.is_dir() and one.name.startswith(_QUEUE):
                 yield one.name.removeprefix(_QUEUE)
+
+
+def log_undeclared(directory: Path, queues: Iterable[str]) -> None:
+    """Log the queues of which messages wait in this directory although the app does not declare them."""
+    for name in queues:
+        folder = SpoolFolder(directory, name)
+        if waiting := sum(state.messages for state in folder.states()):
+            effect = "they are not forwarded: declare it, or run astyqueue spool drain"
+            facts = {"queue": name, "messages": waiting, "folder": folder.path, "effect": effect}
+            _log.warning(facts_line("spool of a queue that is not declared", facts))
