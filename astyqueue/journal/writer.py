@@ -183,6 +183,7 @@ class Writer:
                 break
             except NoRoom as full:
                 done = full.done
+                self._timer.started()  # for the records that were accepted
                 if stop is not None and stop.is_set():
                     raise JournalFull(self._place, str(full), appended=done) from full
                 self._make_room(full)

@@ -11,10 +11,10 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Final, NamedTuple, NoReturn
 
-from astyqueue.errors import BadInput, NotFound, Undecodable
+from astyqueue.errors import BadInput, JournalFull, NotFound, SpoolFull, Undecodable
 from astyqueue.ids import IdSource, moment
 from astyqueue.model.envelope import MessageId
-from astyqueue.model.message import PreparedMessage, Unique
+from astyqueue.model.message import Message, PreparedMessage, Unique
 from astyqueue.model.settings import Settings
 from astyqueue.protocol.admin.settings import encode_settings, load_settings, open_queue
 from astyqueue.protocol.steps import Client, Steps, call_local
@@ -46,6 +46,16 @@ class Spooling(NamedTuple):
     def anew(self) -> Spooling:
         """The same for a forked child."""
         return self._replace(spool=self.spool.anew())
+
+
+class _PartlyAppended(Exception):
+    """Of a chunk, the first `handled` messages were vetoed or appended, these with their ids in `sent` by position."""
+
+    def __init__(self, full: JournalFull, sent: dict[int, MessageId], handled: int) -> None:
+        super().__init__(str(full))
+        self.full = full
+        self.sent = sent
+        self.handled = handled
 
 
 def refuse_unanswerable(option: str) -> NoReturn:
@@ -91,7 +101,31 @@ class SpooledProducer(Producer):
         self._listener.stats.add("spooled", count)
 
     def _insert_one(self, message: MessageId, composed: PreparedMessage, *, sent: int) -> Steps[None]:  # noqa: ARG002 - the message has it
-        yield from call_local(partial(self.spool.append, [SpooledMessage(message, composed.value)]))
+        full = yield from call_local(partial(self._append, [SpooledMessage(message, composed.value)]))
+        if full is not None:
+            raise SpoolFull(full.place, self._ring.queue, full.reason) from full
+
+    def _append(self, messages: Sequence[SpooledMessage]) -> JournalFull | None:
+        """Append messages; returns the error of a full spool, because those of a local call are not for the steps."""
+        try:
+            self.spool.append(messages)
+        except JournalFull as full:
+            return full
+        return None
+
+    def _send_chunk(self, chunk: list[tuple[object, Message]], report: SendReport) -> Steps[None]:
+        """As its base; when the spool is full, the error has the report of what was sent."""
+        first = len(report.ids)
+        try:
+            yield from super()._send_chunk(chunk, report)
+        except _PartlyAppended as partly:
+            handled = partly.handled
+            report.ids[first:] = [partly.sent.get(place) for place in range(handled)]
+            report.vetoed = {place: why for place, why in report.vetoed.items() if place < first + handled}
+            self._call_after_send(chunk[:handled], report.ids[first:])
+            self._count_sent(report.sent)
+            full = partly.full
+            raise SpoolFull(full.place, self._ring.queue, full.reason, appended=report.sent, report=report) from full
 
     def _place_and_insert(self, composed: Sequence[PreparedMessage | None], now: int) -> Steps[dict[int, MessageId]]:  # noqa: ARG002 - the messages have it
         sent: dict[int, MessageId] = {}
@@ -101,8 +135,12 @@ class SpooledProducer(Producer):
             for place, id_ in zip(places, drawn, strict=True):
                 if one := composed[place]:
                     sent[place] = MessageId(row, one.priority, id_)
-        wanted = [SpooledMessage(id_, one.value) for place, id_ in sorted(sent.items()) if (one := composed[place])]
-        yield from call_local(partial(self.spool.append, wanted))
+        places = sorted(sent)
+        wanted = [SpooledMessage(sent[place], one.value) for place in places if (one := composed[place])]
+        full = yield from call_local(partial(self._append, wanted))
+        if full is not None:
+            appended = {place: sent[place] for place in places[: full.appended]}
+            raise _PartlyAppended(full, appended, places[full.appended])
         return sent
 
     def _send_unique(self, composed: PreparedMessage) -> Steps[Any]:

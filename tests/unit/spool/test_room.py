@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
-from astyqueue import MessageQueue
-from astyqueue.errors import BadInput, JournalFull
+from astyqueue import Hook, Message, MessageQueue, Vetoed, aio
+from astyqueue.errors import BadInput, JournalFull, SpoolFull
 from astyqueue.files import for_owner
 from astyqueue.journal.disk import LocalDisk, LocalFile
+from astyqueue.model.envelope import MessageId
 from astyqueue.spool import ConnectionSpools, SpoolOptions
 from astyqueue.spool.process_journal import ProcessJournal
 from astyqueue.testing import TimeMachine
@@ -191,3 +193,74 @@ def test_the_room_of_what_was_forwarded_comes_back_while_a_forked_child_lives(
         assert len(list((folder / "queue-emails" / "1").glob("journal-*.page"))) == 1
         queue.close()
         assert [one.number for one in opened().spool.status().journals if one.in_use] == [1]
+
+
+def test_send_many_into_a_full_spool_reports_what_it_sent_so_that_the_rest_can_be_sent_again(
+    store: Gate, plain: MessageQueue, folder: Path
+) -> None:
+    told: list[object] = []
+
+    class Noting(Hook):
+        def before_send(self, message: Message) -> None:
+            if message.body in (3, 1_503):
+                reason = "not this one"
+                raise Vetoed(reason)
+
+        def after_send(self, message: Message, sent: MessageId) -> None:
+            told.append((message.body, sent))
+
+    items = list(range(4_000))
+    builder = MessageQueue.builder().store(store).name("emails").hook(Noting())
+    with builder.spool(folder, cap="256KiB", when_full="raise", drain=0).build() as queue:
+        store.is_away = True
+        with pytest.raises(SpoolFull, match=r"spool of queue 'emails' is full \(its cap is 262144 bytes\)") as full:
+            queue.send_many(items)
+        report = full.value.report
+        assert 1_000 < len(report.ids) < 4_000
+        assert report.sent == full.value.appended == queue.stats.spooled == queue.spool.status().messages
+        assert report.vetoed.keys() == {place for place in (3, 1_503) if place < len(report.ids)}
+        assert told == [(body, id_) for body, id_ in enumerate(report.ids) if id_ is not None]
+        store.is_away = False
+        sent, left = report.sent, items[len(report.ids) :]
+        while left:
+            assert queue.spool.drain("20s")
+            try:
+                report = queue.send_many(left)
+            except SpoolFull as again:
+                report = again.report
+            sent, left = sent + report.sent, left[len(report.ids) :]
+        assert queue.spool.drain("20s")
+    wanted = [item for item in items if item not in (3, 1_503)]
+    assert sent == len(wanted)
+    assert bodies(plain, len(wanted)) == wanted
+    assert plain.counts().waiting == 0
+
+
+def test_the_error_of_a_full_spool_says_what_empties_it(opened: Opening, store: Gate) -> None:
+    queue = opened(cap="64KiB", when_full="raise")
+    store.is_away = True
+    with pytest.raises(SpoolFull, match=r"0 messages of this call are in it.*The store empties it") as full:  # noqa: PT012 - which of the sends raises depends on the size of a page
+        for number in range(1_000):
+            queue.send([number, "x" * 1_000])
+    assert full.value.appended == 0
+    assert full.value.report is None
+    assert "cursors" not in str(full.value)
+
+
+def test_a_generator_of_a_task_has_one_report_of_all_that_was_sent_before_the_spool_was_full(
+    store: Gate, plain: MessageQueue, folder: Path
+) -> None:
+    async def items() -> AsyncIterator[int]:
+        for number in range(4_000):
+            yield number
+
+    async def scene() -> None:
+        builder = aio.MessageQueue.builder().store(store).name(plain.name)
+        queue = await builder.spool(folder, cap="256KiB", when_full="raise", drain=0).build()
+        store.is_away = True
+        with pytest.raises(SpoolFull) as full:
+            await queue.send_many(items())
+        assert 1_000 < len(full.value.report.ids) == (await queue.spool.status()).messages
+        await queue.close()
+
+    asyncio.run(scene())
