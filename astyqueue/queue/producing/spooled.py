@@ -173,7 +173,7 @@ class SpooledProducer(Producer):
     def _forward_row(self, messages: Sequence[SpooledMessage]) -> Exception | None:
         """Send messages of one row; returns the error, because other rows go on."""
         try:
-            self._spooling.run(self._repeatable.send([_identified(one) for one in messages]))
+            self._spooling.run(self._repeatable.send([identified(one) for one in messages]))
         except Exception as error:  # noqa: BLE001 - the forwarder decides what it means
             return error
         return None
@@ -214,7 +214,8 @@ def _unanswerable(unique: Unique | None) -> str:
     return "a key in a queue with last_value" if in_place else f"unique={str(unique)!r}"
 
 
-def _identified(spooled: SpooledMessage) -> IdentifiedMessage:
+def identified(spooled: SpooledMessage) -> IdentifiedMessage:
+    """The message with the id and the envelope that it got when it was sent into the spool."""
     envelope = spooled.envelope
     prepared = PreparedMessage(
         envelope.due, spooled.id.priority, envelope.key, spooled.value, envelope.sent, None, envelope.headers
