@@ -10,13 +10,14 @@ It knows nothing of rows and claims: the queue composes messages, and sends them
 [Send while the store is away](../../docs/how-to/spool.md) has the promises.
 """
 
-from astyqueue.spool.folder import SpoolFolder, log_undeclared, queues_in
+from astyqueue.spool.folder import Backlog, SpoolFolder, backlog_of, log_undeclared, queues_in
 from astyqueue.spool.options import GivenSpool, SpoolOptions
 from astyqueue.spool.process_journal import JournalState
 from astyqueue.spool.record import RefusedMessage, SpooledMessage
 from astyqueue.spool.spool import ConnectionSpools, Spool, SpoolStatus
 
 __all__ = [
+    "Backlog",
     "ConnectionSpools",
     "GivenSpool",
     "JournalState",
@@ -26,6 +27,7 @@ __all__ = [
     "SpoolOptions",
     "SpoolStatus",
     "SpooledMessage",
+    "backlog_of",
     "log_undeclared",
     "queues_in",
 ]

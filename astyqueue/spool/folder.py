@@ -12,6 +12,8 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Collection, Iterable, Iterator
+from dataclasses import asdict, dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Final
 
@@ -23,6 +25,7 @@ from astyqueue.journal.disk import LocalDisk
 from astyqueue.printable import facts_line
 from astyqueue.spool.options import SpoolOptions
 from astyqueue.spool.process_journal import JournalState, ProcessJournal, state_of
+from astyqueue.text import iso
 
 _QUEUE: Final = "queue-"
 _SETTINGS: Final = "settings.json"
@@ -113,6 +116,37 @@ def queues_in(directory: Path) -> Iterator[str]:
         for one in sorted(directory.iterdir()):
             if one.is_dir() and one.name.startswith(_QUEUE):
                 yield one.name.removeprefix(_QUEUE)
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """What waits in the spool of an app: of all queues, in the journals of all processes of this machine.
+
+    `failing_since`: the first process that cannot forward could not since then.
+    """
+
+    messages: int
+    oldest: datetime | None
+    refused: int
+    bytes: int
+    failing_since: datetime | None
+
+    def as_json(self) -> dict[str, object]:
+        """The same, with moments in ISO 8601."""
+        oldest, since = self.oldest and iso(self.oldest), self.failing_since and iso(self.failing_since)
+        return asdict(self) | {"oldest": oldest, "failing_since": since}
+
+
+def backlog_of(directory: Path) -> Backlog:
+    """What waits in this directory; it reads the end of each journal."""
+    states = [state for name in queues_in(directory) for state in SpoolFolder(directory, name).states()]
+    return Backlog(
+        messages=sum(state.messages for state in states),
+        oldest=min((state.oldest for state in states if state.oldest), default=None),
+        refused=sum(state.refused for state in states),
+        bytes=sum(state.bytes for state in states),
+        failing_since=min((state.failing_since for state in states if state.failing_since), default=None),
+    )
 
 
 def log_undeclared(directory: Path, queues: Iterable[str]) -> None:
