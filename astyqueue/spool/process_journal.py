@@ -26,7 +26,7 @@ LOT: Final = 1_000
 #: How far the forwarder reads on behind the first message that is not forwarded, because its row cannot be written now:
 #: in messages, which bounds how many a process that dies leaves to be sent again, and in bytes of those that wait.
 _AHEAD: Final = 10 * LOT
-_BYTES_AHEAD: Final = 64 << 20
+_BYTES_AHEAD: Final = 16 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +127,8 @@ class ProcessJournal:
         return found[:LOT]
 
     def _free(self, held: Collection[str]) -> list[PendingMessage]:
-        return [one for one in self._waiting.values() if one.row not in held]
+        waiting = self._waiting.values()
+        return [one for one in waiting if one.row not in held] if held else list(waiting)
 
     def _may_read(self) -> bool:
         """Whether the forwarder may read on, although earlier messages wait for their rows."""

@@ -6,7 +6,6 @@ by byte, without its format byte.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, NamedTuple
 
@@ -46,14 +45,14 @@ class SpooledMessage(NamedTuple):
         return decode(self.value)
 
 
-@dataclass(frozen=True, slots=True)
-class PendingMessage:
-    """A record that waits to be forwarded: its message, or None and the `problem` if it is none."""
+class PendingMessage(NamedTuple):
+    """A record that waits to be forwarded: its message and row, or None, no row and the `problem` if it is none."""
 
     sequence: int
     arrived_us: int
     value: bytes
     message: SpooledMessage | None
+    row: str
     problem: str = ""
 
     @classmethod
@@ -62,13 +61,8 @@ class PendingMessage:
         try:
             message = SpooledMessage.parse(record.value)
         except ValueError as error:
-            return cls(record.sequence, record.arrived_us, record.value, None, f"{type(error).__name__}: {error}")
-        return cls(record.sequence, record.arrived_us, record.value, message)
-
-    @property
-    def row(self) -> str:
-        """The row of the message; empty if it is none."""
-        return self.message.id.row if self.message else ""
+            return cls(record.sequence, record.arrived_us, record.value, None, "", f"{type(error).__name__}: {error}")
+        return cls(record.sequence, record.arrived_us, record.value, message, message.id.row)
 
 
 class RefusedMessage(NamedTuple):
