@@ -183,7 +183,8 @@ class Writer:
                 break
             except NoRoom as full:
                 done = full.done
-                self._timer.started()  # for the records that were accepted
+                if done and self._settings.durability is not Durability.EACH:
+                    self._timer.started()
                 if stop is not None and stop.is_set():
                     raise JournalFull(self._place, str(full), appended=done) from full
                 self._make_room(full)
