@@ -26,6 +26,7 @@
     ├── JournalError            a journal did not carry out a call, or cannot be read
     │   ├── JournalInUse        another process, or another object, writes to it or has this cursor
     │   ├── JournalFull         its cap or the disk leaves no room; what was accepted before is kept
+    │   │   └── SpoolFull       the spool of a queue has no room; it has a report of what was sent
     │   ├── JournalFailed       the disk did not carry out a write or a sync; the journal takes nothing more
     │   └── UndecodableRecord   the codec refused the bytes of a record
     └── StoreError              the store did not carry out a request
@@ -351,6 +352,24 @@ class JournalFull(JournalError):
             f"journal {place} is full ({reason}): {appended} values of this call were appended, the others were not. "
             "Let its readers commit their cursors and call reclaim(), raise its cap, or free disk space"
         )
+
+
+class SpoolFull(JournalFull):
+    """The spool of a queue has no room. Messages sent before are kept."""
+
+    def __init__(self, place: str, queue: str, reason: str, *, appended: int = 0, report: Any = None) -> None:  # noqa: ANN401 - see below
+        """`appended` messages of this call were sent; after `send_many`, the `SendReport` has their ids.
+
+        The items from number `len(report.ids)` on were not sent.
+        """
+        super().__init__(place, reason, appended=appended)
+        self.queue = queue
+        self.report = report
+        text = (
+            f"spool of queue {queue!r} is full ({reason}): {appended} messages of this call are in it, the others not. "
+            "The store empties it (why it does not: `astyqueue spool status`). Raise its cap or free disk space"
+        )
+        self.args = (text,)
 
 
 class JournalFailed(JournalError):

@@ -6,6 +6,7 @@ supervisor when it gives up waiting. So each has exactly one outcome, and a late
 
 from __future__ import annotations
 
+import threading
 from typing import Final
 
 from astyqueue.clock import Clock

@@ -116,6 +116,14 @@ class Journal(Readable[T]):
             appended += len(some)
         return position
 
+    def append_and_flush(self, values: Iterable[T]) -> Position:
+        """Append at least one value, in order; returns the place of the last when the operating system has them all.
+
+        So they survive the end of this process. A full disk has this call wait, drop the oldest page or raise
+        JournalFull, as `when_full` says, and of what it refuses nothing stays in the buffer, to be written later.
+        """
+        return self._writer.append([self._encoded(value) for value in values], write_now=True)
+
     def _encoded(self, value: T) -> bytes:
         return _checked(self._codec.encode(value))
 

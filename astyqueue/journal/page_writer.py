@@ -140,23 +140,32 @@ class PageWriter:
                 message = f"a record has {longest} bytes, under this cap at most {allowed} fit: raise the cap"
                 raise BadInput(message)
 
-    def add(self, payloads: Sequence[bytes], done: int, now: int) -> Position:
+    def add(self, payloads: Sequence[bytes], done: int, now: int, *, write_now: bool) -> Position:
         """Accept the payloads from number `done` on; returns the place of the last.
 
-        With durability "each" they are written when this returns, otherwise they may wait in the buffer. NoRoom says
-        how many were accepted.
+        With `write_now` they are written when this returns, and none of them waits in the buffer after NoRoom, which
+        says how many were accepted. Otherwise they may wait there.
         """
         arrived = max(self._arrived, now)
-        each = self._settings.durability is Durability.EACH
+        if write_now and self.has_unwritten:
+            self._write_earlier(done)
         try:
             while done < len(payloads):
                 done = self._add_some(payloads, done, arrived)
-            if each:
+            if write_now:
                 self.flush()
         except NoRoom as full:
-            full.done = done - (self._take_back() if each else 0)
+            full.done = done - (self._take_back() if write_now else 0)
             raise
         return Position(self.sequence, self._arrived)
+
+    def _write_earlier(self, done: int) -> None:
+        """Write the records of earlier calls, which were accepted and are not to be taken back with those of this."""
+        try:
+            self.flush()
+        except NoRoom as full:
+            full.done = done
+            raise
 
     def _add_some(self, payloads: Sequence[bytes], done: int, arrived: int) -> int:
         length = len(payloads[done]) + OVERHEAD

@@ -165,20 +165,26 @@ class Writer:
         if sequence > self._out.sequence:
             self._out.sequence = self._out.written = self._out.synced = sequence
 
-    def append(self, payloads: Sequence[bytes], *, stop: threading.Event | None = None) -> Position:
+    def append(
+        self, payloads: Sequence[bytes], *, stop: threading.Event | None = None, write_now: bool = False
+    ) -> Position:
         """Append them in order and without others between; returns the place of the last.
 
-        With durability "each" they are on the disk then. What happens without room is set by `when_full`; an append
-        that waits raises JournalFull once `stop` is set and the listeners are notified.
+        With durability "each" they are on the disk then, with `write_now` the operating system has them. What happens
+        without room is set by `when_full`; an append that waits raises JournalFull once `stop` is set and the listeners
+        are notified.
         """
         self._out.check(payloads)
+        write_now = write_now or self._settings.durability is Durability.EACH
         done = 0
         while True:
             try:
-                position = self._add(payloads, done)
+                position = self._add(payloads, done, write_now=write_now)
                 break
             except NoRoom as full:
                 done = full.done
+                if done and self._settings.durability is not Durability.EACH:
+                    self._timer.started()
                 if stop is not None and stop.is_set():
                     raise JournalFull(self._place, str(full), appended=done) from full
                 self._make_room(full)
@@ -197,11 +203,11 @@ class Writer:
             self._listeners.notify()
         return position
 
-    def _add(self, payloads: Sequence[bytes], done: int) -> Position:
+    def _add(self, payloads: Sequence[bytes], done: int, *, write_now: bool) -> Position:
         with self._lock:
             self._check()
             try:
-                return self._out.add(payloads, done, self._clock.now())
+                return self._out.add(payloads, done, self._clock.now(), write_now=write_now)
             except (OSError, JournalFailed) as error:
                 raise self._fail(error) from error
             finally:

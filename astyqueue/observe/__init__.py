@@ -19,6 +19,8 @@ from astyqueue.observe.events import (
     RequestDone,
     RowTakenOver,
     Settled,
+    SpoolForwarded,
+    SpoolRefused,
 )
 from astyqueue.observe.observers import Observer, Observers
 
@@ -36,4 +38,6 @@ __all__ = [
     "RequestDone",
     "RowTakenOver",
     "Settled",
+    "SpoolForwarded",
+    "SpoolRefused",
 ]

@@ -22,6 +22,8 @@ from astyqueue.observe.events import (
     RequestDone,
     RowTakenOver,
     Settled,
+    SpoolForwarded,
+    SpoolRefused,
 )
 from astyqueue.printable import facts_line
 from astyqueue.text import exact, type_and_text
@@ -38,6 +40,8 @@ _LINES: Final = {
     Settled: ("astyqueue.settle", "settled"),
     OutcomeLost: ("astyqueue.settle", "lost"),
     OccurrenceFired: ("astyqueue.schedule", "fired"),
+    SpoolForwarded: ("astyqueue.spool", "forwarded"),
+    SpoolRefused: ("astyqueue.spool", "set_aside"),
 }
 _LOGGERS: Final = {name: logging.getLogger(name) for name, _ in _LINES.values()}
 #: Rows and messages that one line names; of more, it has their number.

@@ -115,6 +115,23 @@ class OutcomeReadBack(RowEvent):
     applied: bool
 
 
+@dataclass(frozen=True, slots=True)
+class SpoolForwarded:
+    """The forwarder of a spool has these messages in the store, of any rows; some may have been there before."""
+
+    queue: str
+    messages: tuple[MessageId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SpoolRefused:
+    """The forwarder of a spool set a message aside for this reason. None: its record cannot be read as a message."""
+
+    queue: str
+    message: MessageId | None
+    reason: str
+
+
 #: What an observer gets.
 ObservedEvent = (
     RequestDone
@@ -127,4 +144,6 @@ ObservedEvent = (
     | OutcomeLost
     | OccurrenceFired
     | OutcomeReadBack
+    | SpoolForwarded
+    | SpoolRefused
 )

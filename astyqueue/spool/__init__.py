@@ -2,20 +2,22 @@
 
 - `spool`: what a queue has of it: appending, the state, draining; and the spools of a connection.
 - `folder`: the folder of a queue, with its settings and a journal for each process. `process_journal`: one of these.
-- `forwarder`: the thread that forwards, also what processes left that died.
+- `open_journals`: those that a process has open, also what processes left that died. `forwarder`: the thread that
+  forwards them. `outage`: what other processes see when it cannot.
 - `options`, `record`: the choices of a user, and a message as a record.
 
 It knows nothing of rows and claims: the queue composes messages, and sends them.
 [Send while the store is away](../../docs/how-to/spool.md) has the promises.
 """
 
-from astyqueue.spool.folder import SpoolFolder, queues_in
+from astyqueue.spool.folder import Backlog, SpoolFolder, backlog_of, log_undeclared, queues_in
 from astyqueue.spool.options import GivenSpool, SpoolOptions
 from astyqueue.spool.process_journal import JournalState
 from astyqueue.spool.record import RefusedMessage, SpooledMessage
 from astyqueue.spool.spool import ConnectionSpools, Spool, SpoolStatus
 
 __all__ = [
+    "Backlog",
     "ConnectionSpools",
     "GivenSpool",
     "JournalState",
@@ -25,5 +27,7 @@ __all__ = [
     "SpoolOptions",
     "SpoolStatus",
     "SpooledMessage",
+    "backlog_of",
+    "log_undeclared",
     "queues_in",
 ]

@@ -10,7 +10,10 @@ A process takes the first number that no living process has, with what a dead on
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterator
+import logging
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import asdict, dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Final
 
@@ -19,12 +22,15 @@ from astyqueue.errors import JournalInUse
 from astyqueue.files import replace_file
 from astyqueue.journal import BYTES, ReadOnlyJournal
 from astyqueue.journal.disk import LocalDisk
+from astyqueue.printable import facts_line
 from astyqueue.spool.options import SpoolOptions
 from astyqueue.spool.process_journal import JournalState, ProcessJournal, state_of
+from astyqueue.text import iso
 
 _QUEUE: Final = "queue-"
 _SETTINGS: Final = "settings.json"
 _LOCK: Final = "journal.lock"
+_log: Final = logging.getLogger("astyqueue.spool")
 
 
 class SpoolFolder:
@@ -64,7 +70,10 @@ class SpoolFolder:
 
     def open(self, number: int, options: SpoolOptions, clock: Clock) -> ProcessJournal:
         """The journal of this number; JournalInUse if a living process has it open."""
-        return ProcessJournal(self.path / str(number), options, clock)
+        try:
+            return ProcessJournal(self.path / str(number), options, clock)
+        except JournalInUse:  # perhaps by a look at its state, which has the lock for microseconds
+            return ProcessJournal(self.path / str(number), options, clock)
 
     def claim(self, options: SpoolOptions, clock: Clock) -> ProcessJournal:
         """The first journal that no process has open, with what is in it."""
@@ -107,3 +116,44 @@ def queues_in(directory: Path) -> Iterator[str]:
         for one in sorted(directory.iterdir()):
             if one.is_dir() and one.name.startswith(_QUEUE):
                 yield one.name.removeprefix(_QUEUE)
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """What waits in the spool of an app: of all queues, in the journals of all processes of this machine.
+
+    `failing_since`: the first process that cannot forward could not since then.
+    """
+
+    messages: int
+    oldest: datetime | None
+    refused: int
+    bytes: int
+    failing_since: datetime | None
+
+    def as_json(self) -> dict[str, object]:
+        """The same, with moments in ISO 8601."""
+        oldest, since = self.oldest and iso(self.oldest), self.failing_since and iso(self.failing_since)
+        return asdict(self) | {"oldest": oldest, "failing_since": since}
+
+
+def backlog_of(directory: Path) -> Backlog:
+    """What waits in this directory; it reads the end of each journal."""
+    states = [state for name in queues_in(directory) for state in SpoolFolder(directory, name).states()]
+    return Backlog(
+        messages=sum(state.messages for state in states),
+        oldest=min((state.oldest for state in states if state.oldest), default=None),
+        refused=sum(state.refused for state in states),
+        bytes=sum(state.bytes for state in states),
+        failing_since=min((state.failing_since for state in states if state.failing_since), default=None),
+    )
+
+
+def log_undeclared(directory: Path, queues: Iterable[str]) -> None:
+    """Log the queues of which messages wait in this directory although the app does not declare them."""
+    for name in queues:
+        folder = SpoolFolder(directory, name)
+        if waiting := sum(state.messages for state in folder.states()):
+            effect = "they are not forwarded: declare it, or run astyqueue spool drain"
+            facts = {"queue": name, "messages": waiting, "folder": folder.path, "effect": effect}
+            _log.warning(facts_line("spool of a queue that is not declared", facts))

@@ -2,88 +2,58 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import threading
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from astyqueue.clock import Clock
-from astyqueue.errors import AstyqueueError, Closed, JournalError, JournalInUse, StoreError
-from astyqueue.journal import Record
+from astyqueue.errors import AstyqueueError, Closed, JournalError, JournalFailed, JournalFull, StoreError
+from astyqueue.observe.events import SpoolForwarded, SpoolRefused
+from astyqueue.observe.observers import Observers
 from astyqueue.printable import facts_line
-from astyqueue.spool.folder import SpoolFolder
-from astyqueue.spool.options import SpoolOptions
+from astyqueue.spool.open_journals import OpenJournals
+from astyqueue.spool.outage import Outage
 from astyqueue.spool.process_journal import ProcessJournal
-from astyqueue.spool.record import SpooledMessage
+from astyqueue.spool.record import PendingMessage, SpooledMessage
 from astyqueue.units import BEGINNING, SECOND, MonotonicUs
 from astyqueue.waiting import Wakeup
 
-#: Sends messages to the store, in order; on return all are there. The same messages may come again.
-Deliver = Callable[[Sequence[SpooledMessage]], object]
+#: Sends messages to the store, those of a row in order, and returns the errors of rows that failed; the messages of the
+#: other rows are there then. What it raises failed for all rows. The same messages may come again.
+Deliver = Callable[[Sequence[SpooledMessage]], Mapping[str, Exception]]
 
-#: Messages of one batch: five full commits of 200 for a row, one look at the queue, one write of the cursor.
-LOT: Final = 1_000
-#: The pauses while the store is away, the first and the longest.
-_FIRST_PAUSE_US: Final = SECOND // 10
-_LONGEST_PAUSE_US: Final = 5 * SECOND
 #: How often a process looks for what dead processes left.
 _ADOPT_EVERY_US: Final = 5 * SECOND
+#: How often it looks, while rows are held, for messages of other rows.
+_LOOK_EVERY_US: Final = SECOND
 #: After this number of errors of an unexpected type, a message that causes them alone is set aside.
 _TRIES: Final = 5
 _log: Final = logging.getLogger("astyqueue.spool")
 
 
-class Outage:
-    """Whether forwarding fails, since when and why; logs the beginning and the end."""
-
-    def __init__(self, queue: str, clock: Clock) -> None:
-        """Nothing has failed yet."""
-        self.last_error = ""
-        self.since_us: int | None = None
-        self._queue: Final = queue
-        self._clock: Final = clock
-        self._pause_us = _FIRST_PAUSE_US
-
-    def failed(self, error: Exception) -> int:
-        """Note an error; returns for how long to pause, in microseconds."""
-        self.last_error = f"{type(error).__name__}: {error}"
-        if self.since_us is None:
-            self.since_us = self._clock.now()
-            facts = {"queue": self._queue, "error": self.last_error, "effect": "messages wait in the spool"}
-            _log.warning(facts_line("spool cannot forward", facts))
-        pause, self._pause_us = self._pause_us, min(2 * self._pause_us, _LONGEST_PAUSE_US)
-        return pause
-
-    def succeeded(self) -> None:
-        """Note that the store took messages."""
-        if self.since_us is not None:
-            away = (self._clock.now() - self.since_us) // SECOND
-            _log.warning(facts_line("spool forwards again", {"queue": self._queue, "after_seconds": away}))
-        self.since_us = None
-        self._pause_us = _FIRST_PAUSE_US
-
-
 class Forwarder:
-    """Forwards the journal of this process, and those that dead processes of the same folder left."""
+    """Forwards the journal of this process, and those that dead processes of the same folder left.
 
-    def __init__(
-        self, folder: SpoolFolder, options: SpoolOptions, own: ProcessJournal, deliver: Deliver, clock: Clock
-    ) -> None:
+    A row that cannot be written now is held: its messages wait, and those of other rows and journals go on.
+    """
+
+    def __init__(self, journals: OpenJournals, *, deliver: Deliver, clock: Clock, observers: Observers) -> None:
         """Forward with `deliver`; nothing happens before `start`."""
-        self.outage: Final = Outage(folder.queue, clock)
-        self.set_aside = 0
-        self._folder: Final = folder
-        self._options: Final = options
+        self.outage: Final = Outage(journals.folder.queue, clock)
+        self.last_refusal = ""
+        self.journals: Final = journals
+        self._queue: Final = journals.folder.queue
+        self._files: Final = journals.files
         self._clock: Final = clock
         self._deliver: Final = deliver
-        self._own: Final = own
-        self._adopted: list[ProcessJournal] = []
-        self._passed: dict[int, int] = {}
+        self._observers: Final = observers
+        self._held: set[str] = set()
+        self._errors: list[Exception] = []
+        self._has_moved = False
+        self._tries: dict[PendingMessage, int] = {}
         self._adopt_at: MonotonicUs = BEGINNING
-        self._pause_until: MonotonicUs = BEGINNING
-        self._tries: tuple[int, int] = (0, 0)
+        self._retry_at: MonotonicUs = BEGINNING
         self._wakeup: Final = Wakeup(clock)
         self._is_resting = False
         self._is_closing = False
@@ -92,19 +62,14 @@ class Forwarder:
         self._failures = 0
         self._wanted_passes = 0
         self._changed: Final = Wakeup(clock)
-        self._thread: Final = threading.Thread(target=self._run, name=f"astyqueue-spool:{folder.queue}", daemon=True)
+        self._thread: Final = threading.Thread(target=self._run, name=f"astyqueue-spool:{self._queue}", daemon=True)
 
     def start(self) -> None:
         """Start the thread."""
         self._thread.start()
 
-    @property
-    def journals(self) -> list[ProcessJournal]:
-        """The journals that this process has open."""
-        return [self._own, *self._adopted]
-
     def appended(self) -> None:
-        """Note that there is a new record. Cheap unless the thread rests."""
+        """Note that there is a new record, or that an append failed. Cheap unless the thread rests."""
         if self._is_resting:
             self._wakeup.set()
 
@@ -116,7 +81,7 @@ class Forwarder:
         until = self._clock.monotonic() + timeout_us
         failures, wanted = self._failures, self._passes + 2  # a pass that runs now began before the last append
         self._wanted_passes = wanted
-        self._adopt_at = self._pause_until = BEGINNING
+        self._adopt_at = self._retry_at = BEGINNING
         self._wakeup.set()
         while self._passes < wanted and not self._has_ended:
             if self._clock.monotonic() >= until or (self._failures > failures and not patient):
@@ -136,114 +101,151 @@ class Forwarder:
             while not self._is_closing:
                 self._pass()
         finally:
-            for journal in self.journals:
-                with contextlib.suppress(JournalError):
-                    journal.close()
+            self.journals.close()
             self._has_ended = True
             self._changed.set()
 
     def _pass(self) -> None:
-        """Forward a batch of each journal; rest if there was none, or if the store is away."""
+        """Forward a batch of each journal; rest if there was none, or if all that was tried failed."""
         wanted = self._wanted_passes
+        self._errors, self._has_moved = [], False
+        if self._clock.monotonic() >= self._retry_at:
+            self._held.clear()
         try:
-            self._adopt()
-            moved = [self._forward(journal) for journal in self.journals]
-            self._leave_empty()
-        except Exception as error:  # noqa: BLE001 - the thread must outlive what a driver or a disk raises
-            if self._is_closing:
-                return
-            if not isinstance(error, AstyqueueError | OSError):
-                _log.exception("spool of queue %s: unexpected error; it tries again", self._folder.queue)
-            pause = self.outage.failed(error)
-            self._failures += 1
-            self._changed.set()
-            if self._wanted_passes == wanted:  # else `drain` was called during this try, and the next one is at once
-                self._rest(self._clock.monotonic() + pause)
+            if self._clock.monotonic() >= self._adopt_at:
+                self._adopt_at = self._clock.monotonic() + _ADOPT_EVERY_US
+                self.journals.adopt()
+            for journal in self.journals.all:
+                self._forward_or_reopen(journal)
+            self.journals.leave_empty()
+        except (JournalError, OSError) as error:
+            self._errors.append(error)
+        except Exception as error:  # noqa: BLE001 - the thread must outlive a defect
+            _log.exception("spool of queue %s: unexpected error; it tries again", self._queue)
+            self._errors.append(error)
+        if self._is_closing:
             return
-        if not any(moved):
-            self._passes += 1
-            self._changed.set()
-            self._rest_until_appended()
+        if self._errors:
+            self._note_failure(wanted)
+        elif not self._held:
+            self.outage.ended(self.journals.own.folder)
+            self._tries.clear()
+        if not self._has_moved:
+            self._rest()
 
-    def _rest_until_appended(self) -> None:
+    def _note_failure(self, wanted: int) -> None:
+        pause = self.outage.failed(self._errors[0], self.journals.own.folder)
+        # If `drain` was called during this pass, the next try is at once.
+        self._retry_at = self._clock.monotonic() + pause if self._wanted_passes == wanted else BEGINNING
+        self._failures += 1
+        self._changed.set()
+
+    def _rest(self) -> None:
+        """Wait until there is something to do; after a failure until the next try, or the next look at other rows."""
+        if self._errors or self._held:
+            look_at = self._clock.monotonic() + _LOOK_EVERY_US if self._held else self._retry_at
+            # Sends do not end this: with the store away, each would wake the thread in vain. `drain` ends it.
+            while not self._is_closing and self._clock.monotonic() < (until := min(look_at, self._retry_at)):
+                self._wakeup.wait(until)
+            return
+        self._passes += 1
+        self._changed.set()
         self._is_resting = True
-        if self._passes >= self._wanted_passes and not any(journal.has_more() for journal in self.journals):
+        if self._passes >= self._wanted_passes and not self.journals.have_more():
             self._wakeup.wait(self._adopt_at)
         self._is_resting = False
 
-    def _rest(self, until: MonotonicUs) -> None:
-        """Wait after a failure; `drain` and `close` end it."""
-        self._pause_until = until
-        while not self._is_closing and self._clock.monotonic() < self._pause_until:
-            self._wakeup.wait(self._pause_until)
-
-    def _forward(self, journal: ProcessJournal) -> bool:
-        """Forward the next batch; False if there is none. Around a message that is refused, batches get smaller."""
-        left = journal.pending(LOT)
-        size, found = len(left), bool(left)
-        while left and not self._is_closing:
-            part = left[:size]
-            reason = self._refusal(part)
-            if reason is not None and len(part) > 1:
-                size = -(-len(part) // 2)
-                continue
-            if reason is not None:
-                self._set_aside(journal, part[0], reason)
-            journal.confirm(part[-1])
-            left = left[len(part) :]
-            size = min(2 * size, LOT)
-        return found
-
-    def _refusal(self, part: Sequence[Record[bytes]]) -> str | None:
-        """Deliver records; why they are refused for ever, or None. What may pass with time is raised."""
+    def _forward_or_reopen(self, journal: ProcessJournal) -> None:
+        """Forward the next batch of a journal. If its disk fails, open it again: only then it takes messages."""
         try:
-            self._deliver([SpooledMessage.parse(record.value) for record in part])
-        except (StoreError, JournalError, Closed, OSError):
-            raise
-        except (AstyqueueError, ValueError) as error:
-            return f"{type(error).__name__}: {error}"
-        except Exception as error:
-            if len(part) > 1:
-                return str(error)
-            sequence, tries = self._tries
-            self._tries = (part[0].sequence, tries + 1 if sequence == part[0].sequence else 1)
-            if self._tries[1] < _TRIES:
-                raise
-            return f"{type(error).__name__}: {error}"
-        self.outage.succeeded()
-        return None
+            if journal.failure is None:
+                self._forward(journal)
+                return
+            failure = journal.failure
+        except JournalFailed as error:
+            failure = error
+        except OSError as error:
+            failure = JournalFailed(str(journal.folder), str(error))
+        self._errors.append(failure)
+        self.journals.reopen(journal, failure)
 
-    def _set_aside(self, journal: ProcessJournal, record: Record[bytes], reason: str) -> None:
-        journal.refuse(record, reason)
-        self.set_aside += 1
-        self.outage.last_error = reason
-        facts = {"queue": self._folder.queue, "journal": journal.folder, "record": record.sequence, "reason": reason}
+    def _forward(self, journal: ProcessJournal) -> None:
+        """Forward the next batch, and report what could not be read."""
+        with self._files:
+            batch = journal.pending(self._held)
+            damage = journal.damage()
+        for one in damage:
+            facts = {"queue": self._queue, "journal": journal.folder, "damage": one}
+            _log.error(facts_line("spool messages unreadable", facts))
+        if not batch:
+            return
+        errors = self._sent(batch)
+        self._confirm(journal, [one for one in batch if one.row not in errors])
+        for row, error in errors.items():
+            self._resolve(journal, [one for one in batch if one.row == row], error)
+
+    def _sent(self, part: Sequence[PendingMessage]) -> dict[str, Exception]:
+        """Send messages to the store; returns the errors of the rows that failed."""
+        errors: dict[str, Exception] = {one.row: ValueError(one.problem) for one in part if one.message is None}
+        messages = [one.message for one in part if one.message is not None]
+        if messages:
+            try:
+                errors |= self._deliver(messages)
+            except Exception as error:  # noqa: BLE001 - a driver may raise anything; `_resolve` decides what it means
+                errors |= dict.fromkeys((one.id.row for one in messages), error)
+        return errors
+
+    def _resolve(self, journal: ProcessJournal, part: Sequence[PendingMessage], error: Exception | None) -> None:
+        """Confirm messages of one row that were sent; after an error hold the row, or find the one that is refused."""
+        if error is None:
+            self._confirm(journal, part)
+        elif self._may_pass(part, error):
+            self._hold(part[0].row, error)
+        elif len(part) == 1:
+            self._set_aside(journal, part[0], error)
+        else:
+            middle = len(part) // 2
+            for half in (part[:middle], part[middle:]):
+                if half[0].row not in self._held and not self._is_closing:
+                    self._resolve(journal, half, self._sent(half).get(half[0].row))
+
+    def _may_pass(self, part: Sequence[PendingMessage], error: Exception) -> bool:
+        """Whether an error may pass with time; one of an unexpected type may, a few times."""
+        if isinstance(error, StoreError | JournalError | Closed | OSError):
+            return True
+        if isinstance(error, AstyqueueError | ValueError) or len(part) > 1:
+            return False
+        _log.error("spool of queue %s: unexpected error; it tries again", self._queue, exc_info=error)
+        self._tries[part[0]] = self._tries.get(part[0], 0) + 1
+        return self._tries[part[0]] < _TRIES
+
+    def _hold(self, row: str, error: Exception) -> None:
+        self._held.add(row)
+        self._errors.append(error)
+
+    def _confirm(self, journal: ProcessJournal, part: Sequence[PendingMessage]) -> None:
+        if not part:
+            return
+        with self._files:
+            journal.confirm(part)
+        self._has_moved = True
+        if self._observers.on:
+            sent = tuple(one.message.id for one in part if one.message)
+            self._observers.notify(SpoolForwarded(self._queue, sent))
+
+    def _set_aside(self, journal: ProcessJournal, one: PendingMessage, error: Exception) -> None:
+        reason = one.problem or f"{type(error).__name__}: {error}"
+        try:
+            with self._files:
+                journal.refuse(one, reason)
+                journal.confirm([one])
+        except JournalFull as full:
+            self._hold(one.row, full)
+            return
+        self._has_moved = True
+        self.last_refusal = reason
+        self.outage.passed_one()
+        facts = {"queue": self._queue, "journal": journal.folder, "record": one.sequence, "reason": reason}
         _log.error(facts_line("spool message set aside", facts))
-
-    def _adopt(self) -> None:
-        """Open the journals that dead processes left; one that was empty, or cannot be opened, is passed until used."""
-        if self._clock.monotonic() < self._adopt_at:
-            return
-        self._adopt_at = self._clock.monotonic() + _ADOPT_EVERY_US
-        here = {journal.number for journal in self.journals}
-        for number in self._folder.numbers():
-            used = self._folder.last_used(number)
-            if number not in here and self._passed.get(number) != used and self._folder.was_written(number):
-                self._open_left(number, used)
-
-    def _open_left(self, number: int, used: int) -> None:
-        try:
-            self._adopted.append(self._folder.open(number, replace(self._options, cap=None), self._clock))
-        except JournalInUse:
-            return
-        except (JournalError, OSError) as error:
-            self._passed[number] = used
-            facts = {"queue": self._folder.queue, "journal": number, "error": error}
-            _log.warning(facts_line("spool journal of another process unreadable", facts))
-
-    def _leave_empty(self) -> None:
-        """Close the adopted journals of which nothing is left, for the next process."""
-        for journal in [one for one in self._adopted if not one.has_more()]:
-            self._adopted.remove(journal)
-            self._passed[journal.number] = self._folder.last_used(journal.number)
-            journal.close()
+        if self._observers.on:
+            self._observers.notify(SpoolRefused(self._queue, one.message and one.message.id, reason))

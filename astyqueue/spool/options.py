@@ -71,6 +71,11 @@ class SpoolOptions:
         return spool if isinstance(spool, SpoolOptions) else cls.of(spool)
 
     @property
+    def drops_oldest(self) -> bool:
+        """Whether the oldest messages make room for later ones."""
+        return self.when_full == _WHEN_FULL["drop_oldest"]
+
+    @property
     def of_journal(self) -> dict[str, Any]:
         """The options of the journal of one process."""
         page = _USUAL_PAGE if self.cap is None else min(_USUAL_PAGE, self.cap // _PAGES, LARGEST_PAGE)

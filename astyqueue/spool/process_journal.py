@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Final
 
-from astyqueue.clock import Clock
-from astyqueue.journal import BYTES, Cursor, Journal, Reader, ReadOnlyJournal, Record
+from astyqueue.clock import Clock, instant
+from astyqueue.errors import Closed, JournalError, JournalFailed
+from astyqueue.journal import BYTES, Cursor, Journal, Reader, ReadOnlyJournal
+from astyqueue.journal.records import Damage
 from astyqueue.spool.options import SpoolOptions
-from astyqueue.spool.record import RefusedMessage
+from astyqueue.spool.outage import load_outage
+from astyqueue.spool.record import PendingMessage, RefusedMessage
 
 #: The cursor of the forwarder, and the journal of refused messages.
 FORWARDED: Final = "forwarded"
 REFUSED: Final = "refused"
+#: Messages of one batch: five full commits of 200 for a row, one look at the queue, one write of the cursor.
+LOT: Final = 1_000
+#: How far the forwarder reads on behind the first message that is not forwarded, because its row cannot be written now:
+#: in messages, which bounds how many a process that dies leaves to be sent again, and in bytes of those that wait.
+_AHEAD: Final = 10 * LOT
+_BYTES_AHEAD: Final = 16 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +34,10 @@ class JournalState:
     """The journal of one process.
 
     `messages` wait to be forwarded, the first since `oldest`; `bytes` is what all its pages take on the disk. `refused`
-    were set aside, `dropped` made room for later ones since the journal was opened, if this process has it open.
-    `in_use`: a living process has it open, and forwards it.
+    were set aside. `dropped` made room for later ones, and at least `unreadable` could not be read from the disk, since
+    the journal was opened, if this process has it open. `in_use`: a living process has it open, and forwards it.
+    `last_error` is why that process, or the last that had it, could not forward since `failing_since`; empty and None
+    if it could.
     """
 
     number: int
@@ -34,10 +46,15 @@ class JournalState:
     oldest: datetime | None
     refused: int
     dropped: int
+    unreadable: int
     in_use: bool
+    last_error: str
+    failing_since: datetime | None
 
 
-def state_of(folder: Path, journal: Journal[bytes] | ReadOnlyJournal[bytes], *, in_use: bool) -> JournalState:
+def state_of(
+    folder: Path, journal: Journal[bytes] | ReadOnlyJournal[bytes], *, in_use: bool, unreadable: int = 0
+) -> JournalState:
     """The state of the journal in this folder, also while other threads and processes use it."""
     stat = journal.stat()
     done = max(stat.cursors.get(FORWARDED, 0), stat.first_sequence - 1)
@@ -45,6 +62,7 @@ def state_of(folder: Path, journal: Journal[bytes] | ReadOnlyJournal[bytes], *, 
         oldest = records.take(1)
     with ReadOnlyJournal.open(folder, codec=BYTES, prefix=REFUSED) as refused:
         aside = refused.stat()
+    outage = load_outage(folder)
     return JournalState(
         number=int(folder.name),
         messages=max(0, stat.last_sequence - done) if oldest else 0,
@@ -52,65 +70,125 @@ def state_of(folder: Path, journal: Journal[bytes] | ReadOnlyJournal[bytes], *, 
         oldest=oldest[0].arrived if oldest else None,
         refused=aside.last_sequence - aside.first_sequence + 1 if aside.last_sequence else 0,
         dropped=stat.dropped_records,
+        unreadable=unreadable,
         in_use=in_use,
+        last_error=outage.error if outage else "",
+        failing_since=instant(outage.since_us) if outage else None,
     )
 
 
 class ProcessJournal:
-    """One journal, open for writing by this process alone. `append` is for all threads, the rest for the forwarder."""
+    """One journal, open for writing by this process alone. `append` is for all threads, the rest for the forwarder.
+
+    The forwarder confirms messages in any order. The cursor is committed before the first that waits, so those behind
+    it that were confirmed are sent again by the next process, which is without effect.
+    """
 
     def __init__(self, folder: Path, options: SpoolOptions, clock: Clock) -> None:
         """Open it, or create it; JournalInUse if another process has it open."""
         self.folder: Final = folder
         self.number: Final = int(folder.name)
+        self.unreadable = 0
+        self.failure: JournalFailed | None = None
         self._options: Final = options
         self._clock: Final = clock
         self._journal: Final[Journal[bytes]] = Journal.open(folder, codec=BYTES, clock=clock, **options.of_journal)
         self._cursor: Final[Cursor] = self._journal.cursor(FORWARDED)
         self._reader: Final[Reader[bytes]] = self._journal.read(cursor=self._cursor)
-        self._taken: list[Record[bytes]] = []
+        self._waiting: dict[int, PendingMessage] = {}
+        self._confirmed: dict[int, PendingMessage] = {}
         self._refused: Journal[bytes] | None = None
         self._lock: Final = threading.Lock()
         self._closed = False
 
     def append(self, payloads: Sequence[bytes]) -> None:
-        """Append records; on return they survive what the durability of the spool says, at least this process."""
-        self._journal.append_many(payloads)
-        self._journal.flush()
+        """Append records; on return they survive what the durability of the spool says, at least this process.
 
-    def pending(self, limit: int) -> list[Record[bytes]]:
-        """The next records that were not confirmed, up to `limit`; the same ones until they are."""
-        if not self._taken:
-            self._taken = self._reader.take(limit)
-        return self._taken
+        JournalFull says how many of them were appended; the others are not in the journal. After JournalFailed the
+        journal takes nothing more, and the forwarder opens it again.
+        """
+        try:
+            self._journal.append_and_flush(payloads)
+        except JournalFailed as failure:
+            self.failure = failure
+            raise
+        except Closed:
+            if self.failure is not None:
+                raise JournalFailed(self.failure.place, self.failure.reason) from None
+            raise
+
+    def pending(self, held: Collection[str]) -> list[PendingMessage]:
+        """The next messages that were not confirmed, up to a batch, without those of the rows that are `held`."""
+        while len(found := self._free(held)) < LOT and self._may_read():
+            records = self._reader.take(LOT - len(found))
+            if not records:
+                break
+            self._waiting |= {one.sequence: PendingMessage.of(one) for one in records}
+        return found[:LOT]
+
+    def _free(self, held: Collection[str]) -> list[PendingMessage]:
+        waiting = self._waiting.values()
+        return [one for one in waiting if one.row not in held] if held else list(waiting)
+
+    def _may_read(self) -> bool:
+        """Whether the forwarder may read on, although earlier messages wait for their rows."""
+        if len(self._waiting) < LOT > len(self._confirmed):
+            return True
+        size = sum(len(one.value) for one in self._waiting.values())
+        return len(self._waiting) + len(self._confirmed) < _AHEAD and size < _BYTES_AHEAD
 
     def has_more(self) -> bool:
-        """Whether a record waits."""
-        return bool(self._taken) or self._reader.has_more()
+        """Whether a message waits."""
+        return bool(self._waiting) or self._reader.has_more()
 
-    def confirm(self, record: Record[bytes]) -> None:
-        """Note durably that this record and all before it need not be sent again, and free what they took."""
-        self._cursor.commit(record)
-        self._taken = [later for later in self._taken if later.sequence > record.sequence]
-        self._journal.reclaim()
+    def confirm(self, done: Iterable[PendingMessage]) -> None:
+        """Note durably that these messages need not be sent again, and free what they took."""
+        for one in done:
+            self._confirmed[one.sequence] = self._waiting.pop(one.sequence)
+        first = min(self._waiting, default=None)
+        passed = [sequence for sequence in self._confirmed if first is None or sequence < first]
+        if passed:
+            self._cursor.commit(self._confirmed[max(passed)])
+            for sequence in passed:
+                del self._confirmed[sequence]
+            self._journal.reclaim()
 
-    def refuse(self, record: Record[bytes], reason: str) -> None:
-        """Set a record aside, durably; JournalFull if the journal of refused messages is at the cap."""
+    def damage(self) -> list[Damage]:
+        """What could not be read since the last call; `unreadable` counts the messages in it, at least."""
+        found = [one for one in self._reader.skipped if not self._was_dropped(one)]
+        self._reader.skipped.clear()
+        self.unreadable += sum(max(1, one.before - one.after - 1) if one.after else 1 for one in found)
+        return found
+
+    def _was_dropped(self, damage: Damage) -> bool:
+        """Whether these are pages that made room for later ones, which are counted as dropped."""
+        page = self.folder / f"journal-{damage.page}.page"
+        return self._options.drops_oldest and not damage.size and not page.exists()
+
+    def refuse(self, message: PendingMessage, reason: str) -> None:
+        """Set a message aside, durably; JournalFull if the journal of refused messages is at the cap."""
         with self._lock:
             if self._refused is None:
                 options = self._options.of_refused
                 self._refused = Journal.open(self.folder, codec=BYTES, prefix=REFUSED, clock=self._clock, **options)
-        self._refused.append(RefusedMessage(reason, self._clock.now(), record.value).pack())
+        self._refused.append(RefusedMessage(reason, self._clock.now(), message.value).pack())
 
     def state(self) -> JournalState:
         """What waits in it, and what was set aside."""
-        return state_of(self.folder, self._journal, in_use=True)
+        return state_of(self.folder, self._journal, in_use=True, unreadable=self.unreadable)
 
     def abandon(self) -> None:
-        """Let go of it in a forked child."""
+        """Close its files in a forked child: their locks, those of pages that are read too, end with the parent."""
+        self._reader.abandon()
         self._journal.abandon()
         if self._refused is not None:
             self._refused.abandon()
+
+    def discard(self, failure: JournalFailed) -> None:
+        """Close it after its disk failed, so that it can be opened again; later appends raise this error."""
+        self.failure = failure
+        with contextlib.suppress(JournalError, OSError):
+            self.close()
 
     def close(self) -> None:
         """Let another process have it."""

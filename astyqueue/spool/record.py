@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 from pydantic_core import from_json, to_json
 
 from astyqueue.clock import instant
+from astyqueue.journal import Record
 from astyqueue.model.envelope import FORMAT, Envelope, MessageId, decode, unframed
 
 _HEAD: Final = b'{"id":"'
@@ -42,6 +43,26 @@ class SpooledMessage(NamedTuple):
     def envelope(self) -> Envelope:
         """Its body and options; ValueError if they cannot be read."""
         return decode(self.value)
+
+
+class PendingMessage(NamedTuple):
+    """A record that waits to be forwarded: its message and row, or None, no row and the `problem` if it is none."""
+
+    sequence: int
+    arrived_us: int
+    value: bytes
+    message: SpooledMessage | None
+    row: str
+    problem: str = ""
+
+    @classmethod
+    def of(cls, record: Record[bytes]) -> PendingMessage:
+        """Parse a record."""
+        try:
+            message = SpooledMessage.parse(record.value)
+        except ValueError as error:
+            return cls(record.sequence, record.arrived_us, record.value, None, "", f"{type(error).__name__}: {error}")
+        return cls(record.sequence, record.arrived_us, record.value, message, message.id.row)
 
 
 class RefusedMessage(NamedTuple):

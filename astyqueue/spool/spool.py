@@ -12,9 +12,11 @@ from typing import Final
 from astyqueue.clock import Clock, SystemClock, instant
 from astyqueue.durations import Duration, as_microseconds
 from astyqueue.errors import Closed
+from astyqueue.observe.observers import Observers
 from astyqueue.printable import facts_line
 from astyqueue.spool.folder import SpoolFolder
 from astyqueue.spool.forwarder import Deliver, Forwarder
+from astyqueue.spool.open_journals import OpenJournals
 from astyqueue.spool.options import SpoolOptions
 from astyqueue.spool.process_journal import JournalState
 from astyqueue.spool.record import SpooledMessage
@@ -31,8 +33,10 @@ class SpoolStatus:
     """What waits in the folder of a queue, in the journals of all processes.
 
     `messages` wait to be forwarded, the first since `oldest`; `bytes` is what all pages take on the disk. `refused`
-    were set aside, because the store refuses them for ever. `last_error` and `failing_since` are those of this process:
-    the store could not be reached since then, or the disk fails. `dropped` made room for later ones in this process.
+    were set aside, because the store refuses them for ever; `last_refusal` is why this process set one aside last.
+    `last_error` and `failing_since` are those of this process: the store could not be reached since then, or some of
+    its rows, or the disk fails; empty and None once all is forwarded again. `dropped` made room for later ones, and at
+    least `unreadable` could not be read from the disk, in this process.
     """
 
     messages: int
@@ -40,6 +44,8 @@ class SpoolStatus:
     oldest: datetime | None
     refused: int
     dropped: int
+    unreadable: int
+    last_refusal: str
     last_error: str
     failing_since: datetime | None
     journals: tuple[JournalState, ...]
@@ -82,6 +88,8 @@ class Spool:
         self._clock: Final = clock or SystemClock()
         self._among: Final = ConnectionSpools(options) if among is None else among
         self._lock: Final = threading.Lock()
+        self._files: Final = threading.Lock()
+        self._journals: OpenJournals | None = None
         self._forwarder: Forwarder | None = None
         self._closed = False
 
@@ -89,16 +97,19 @@ class Spool:
         """The same for a forked child, with a journal of its own."""
         return Spool(self._options, self.folder.queue, self._clock, among=self._among)
 
-    def start(self, deliver: Deliver) -> None:
-        """Take a journal that no process has open, with what is in it, and forward with `deliver`; once."""
+    def start(self, deliver: Deliver, observers: Observers) -> None:
+        """Take a journal that no process has open, with what is in it, and forward with `deliver`; once.
+
+        `observers` get events of what was forwarded and refused.
+        """
         if self._forwarder is not None:
             return
         with self._lock:
             if self._forwarder is None and not self._closed:
-                own = self.folder.claim(self._options, self._clock)
-                self._own = own
-                forwarder = Forwarder(self.folder, self._options, own, deliver, self._clock)
                 watch(self)
+                with self._files:
+                    journals = self._journals = OpenJournals(self.folder, self._options, self._clock, self._files)
+                forwarder = Forwarder(journals, deliver=deliver, clock=self._clock, observers=observers)
                 forwarder.start()
                 self._forwarder = forwarder
                 self._among.add(self)
@@ -109,8 +120,11 @@ class Spool:
         When the spool is full this waits, raises JournalFull or drops the oldest, as `when_full` says.
         """
         forwarder = self._running()
-        self._own.append([message.pack() for message in messages])
-        forwarder.appended()
+        if messages:
+            try:
+                forwarder.journals.own.append([message.pack() for message in messages])
+            finally:
+                forwarder.appended()
 
     def _running(self) -> Forwarder:
         if self._forwarder is None or self._closed:
@@ -121,9 +135,10 @@ class Spool:
     def status(self) -> SpoolStatus:
         """What waits now; it reads the folder."""
         forwarder = self._forwarder
-        journals = [] if forwarder is None or self._closed else forwarder.journals
-        own = [journal.state() for journal in journals]
-        found = [*own, *self.folder.states(without={journal.number for journal in journals})]
+        with self._files:
+            journals = [] if forwarder is None or self._closed else forwarder.journals.all
+            own = [journal.state() for journal in journals]
+            found = [*own, *self.folder.states(without={journal.number for journal in journals})]
         outage = forwarder.outage if forwarder else None
         return SpoolStatus(
             messages=sum(one.messages for one in found),
@@ -131,6 +146,8 @@ class Spool:
             oldest=min((one.oldest for one in found if one.oldest), default=None),
             refused=sum(one.refused for one in found),
             dropped=sum(one.dropped for one in own),
+            unreadable=sum(one.unreadable for one in own),
+            last_refusal=forwarder.last_refusal if forwarder else "",
             last_error=outage.last_error if outage else "",
             failing_since=instant(outage.since_us) if outage and outage.since_us is not None else None,
             journals=tuple(sorted(found, key=lambda one: one.number)),
@@ -157,17 +174,25 @@ class Spool:
         forwarder.drain(self._options.drain_us, patient=False)
         if not forwarder.close(_PATIENCE_US):
             return
-        if left := self.folder.state(self._own.number).messages:
+        with self._files:
+            left = self.folder.state(forwarder.journals.own.number).messages
+        if left:
             facts = {"queue": self.folder.queue, "messages": left, "folder": self.folder.path}
             _log.warning(facts_line("spool closed with messages left", facts))
 
     def before_fork(self) -> None:
-        """Nothing: a child uses none of this."""
+        """Wait until no thread is opening or closing a journal."""
+        self._files.acquire()
 
     def after_fork(self, *, child: bool) -> None:
-        """In a child, let go of the journals, so that their locks end with the parent."""
+        """Go on in the parent; in the child, abandon what the parent has."""
+        self._files.release()
         if child:
-            self._closed = True
-            self._among.remove(self)
-            for journal in self._forwarder.journals if self._forwarder else ():
-                journal.abandon()
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Close the files of the journals without a write and without a lock: then their locks end with the parent."""
+        self._closed = True
+        self._among.remove(self)
+        if self._journals is not None:
+            self._journals.abandon()

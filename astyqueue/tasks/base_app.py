@@ -21,7 +21,7 @@ from astyqueue.queue.hooks import Hook
 from astyqueue.queue.options import check_names
 from astyqueue.queue.queue import MessageQueue
 from astyqueue.schedules.reconcile import Instructions, Reconciled
-from astyqueue.spool import GivenSpool, SpoolOptions, queues_in
+from astyqueue.spool import GivenSpool, SpoolOptions, log_undeclared, queues_in
 from astyqueue.stores.url import SPOOL_VARIABLE, URL_VARIABLE
 from astyqueue.tasks.base_task import BaseTask
 from astyqueue.tasks.schedules import DeclaredSchedules
@@ -150,15 +150,17 @@ class AppRuntime:
         """Open the queue of this name in the app's store, and create it if it is new.
 
         With the first one, the declared queues that the folder of the spool knows are opened too, so that what the
-        process before left is forwarded, whatever this one sends.
+        process before left is forwarded, whatever this one sends. What waits there for other queues is logged.
         """
         if found := self._opened.get(name):
             return found
         with self._lock:
-            before = () if self._opened or self.spool is None else queues_in(self.spool.directory)
+            before = [] if self._opened or self.spool is None else list(queues_in(self.spool.directory))
             for each in dict.fromkeys((name, *(one for one in before if one in self._settings))):
                 if each not in self._opened:
                     self._opened[each] = self.connected().queue(each, **self._settings.get(each, {}))
+            if self.spool is not None:
+                log_undeclared(self.spool.directory, (one for one in before if one not in self._opened))
             return self._opened[name]
 
     def open_again(self, name: str) -> MessageQueue:

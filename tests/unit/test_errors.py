@@ -46,6 +46,7 @@ SAMPLES: Final = (
     errors.ChildDied("it was killed by SIGSEGV"),
     errors.JournalInUse("journal", "spool/journal.lock", "process 7"),
     errors.JournalFull("spool", "its cap of 64 MiB", appended=3),
+    errors.SpoolFull("spool", "emails", "its cap of 64 MiB", appended=3),
     errors.JournalFailed("spool", "Input/output error"),
     errors.UndecodableRecord(7, "ValueError"),
     errors.Retry("10m", reason="mailbox full"),

@@ -46,9 +46,10 @@ class _Shown:
     state: JournalState
 
     def as_json(self) -> Mapping[str, object]:
-        """All fields; the moment in ISO 8601."""
-        oldest = self.state.oldest and iso(self.state.oldest)
-        return {"queue": self.folder.queue, "folder": str(self.folder.path), **asdict(self.state), "oldest": oldest}
+        """All fields; the moments in ISO 8601."""
+        moments = {"oldest": self.state.oldest, "failing_since": self.state.failing_since}
+        shown = {name: moment and iso(moment) for name, moment in moments.items()}
+        return {"queue": self.folder.queue, "folder": str(self.folder.path), **asdict(self.state), **shown}
 
     def as_row(self) -> Mapping[str, object]:
         state = self.state
@@ -60,6 +61,7 @@ class _Shown:
             "refused": state.refused,
             "bytes": state.bytes,
             "in use": state.in_use,
+            "last error": state.last_error or None,
         }
 
 
@@ -73,10 +75,11 @@ class _Shown:
 @json_option
 @_folders
 def status(*, folders: tuple[Path, ...], as_json: bool) -> None:
-    """Show the journal of each process in FOLDER: what waits, since when, and what the store refused.
+    """Show the journal of each process in FOLDER: what waits, since when, what the store refused, and the last error.
 
     A journal in use belongs to a living process, which forwards it. What a dead process left is forwarded by the next
-    process that has the spool, or by `astyqueue spool drain`.
+    process that has the spool, or by `astyqueue spool drain`. The last error is why the process that has or had the
+    journal cannot forward; there is none once it can.
     """
     from astyqueue.clock import SystemClock, instant
 

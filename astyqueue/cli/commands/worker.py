@@ -21,6 +21,7 @@ from astyqueue.stores.url import SPOOL_VARIABLE
 if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import timedelta
+    from pathlib import Path
     from types import ModuleType
 
     from astyqueue.cli.worker.process_pipes import Supervised
@@ -245,7 +246,7 @@ def worker(
     configure(log_level, log_format, supervised.number if supervised else None)
     drop_unread("stdout")
     if supervised is None and (processes is not None or reload):
-        context.exit(_supervise(app, processes or 1, reload=reload, **options))
+        context.exit(_supervise(app, processes or 1, spool=spool, reload=reload, **options))
     if file := context.meta.get(FILE):
         log_event(logging.INFO, "options", file=file)
     sys.setswitchinterval(_SWITCH_AFTER)
@@ -276,6 +277,7 @@ def _supervise(
     app: str,
     processes: int,
     *,
+    spool: str | None,
     reload: bool,
     health: tuple[str, int] | None,
     stall_after: timedelta,
@@ -283,7 +285,9 @@ def _supervise(
     **_: object,
 ) -> int:
     """Start processes with the same options, until all have ended."""
-    from astyqueue.cli.worker.health_server import HealthServer
+    from pathlib import Path
+
+    from astyqueue.cli.worker.health_server import HealthServer, with_backlog
     from astyqueue.cli.worker.source_watch import SourceWatch
     from astyqueue.cli.worker.supervisor import ProcessSupervisor, SupervisedBy
     from astyqueue.durations import as_microseconds
@@ -292,7 +296,8 @@ def _supervise(
     watched = SupervisedBy(silence=as_microseconds(stall_after), kills=on_stall == "exit", changed=changed)
     supervisor = ProcessSupervisor(processes, watched)
     if health is not None:
-        HealthServer(health, supervisor.health).start()
+        folder = Path(spool) if spool else None
+        HealthServer(health, lambda: with_backlog(supervisor.health(), folder)).start()
     return supervisor.run()
 
 
@@ -334,10 +339,28 @@ def _serve(
         max_messages=max_messages,
         max_stalled=max_stalled,
     )
-    run = WorkerRun(dispatcher, drain_timeout, supervised, Watches(**watched))
+    run = WorkerRun(dispatcher, drain_timeout, supervised, Watches(**watched), spool=_logged_spool(app))
     if burst:
         WhenEmpty(lambda: dispatcher.queues, run.end).watch()
     return run.until_ended()
+
+
+def _logged_spool(app: App) -> Path | None:
+    """The folder of the app's spool, if it has one; what waits there is logged."""
+    from astyqueue.dispatch.worker_log import log_event
+    from astyqueue.errors import JournalError
+    from astyqueue.spool import backlog_of
+    from astyqueue.text import reason_of
+
+    if app.spool is None:
+        return None
+    folder = app.spool.directory
+    try:
+        waiting = {name: fact for name, fact in backlog_of(folder).as_json().items() if fact is not None}
+        log_event(logging.INFO, "spool", folder=folder, **waiting)
+    except (JournalError, OSError) as error:
+        log_event(logging.WARNING, "spool", folder=folder, error=reason_of(error))
+    return folder
 
 
 def load_app(place: str) -> App:

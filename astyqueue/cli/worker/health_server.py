@@ -6,16 +6,20 @@ is 200 while it claims and the store answers. Both have the state as JSON, also 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
 import threading
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Final, NamedTuple
 
 from astyqueue.cli.errors import ExitCode, Failure
 from astyqueue.dispatch.presence.worker_presence import WorkerPresence
+from astyqueue.errors import JournalError
+from astyqueue.spool import backlog_of
 
 #: Requests that are answered at once; more are refused, so that slow clients do not take threads without limit.
 _AT_ONCE: Final = 16
@@ -34,6 +38,16 @@ class Health(NamedTuple):
 def health_of(presence: WorkerPresence) -> Health:
     """The health of one process."""
     return Health(presence.live, presence.ready, {"state": presence.state.value})
+
+
+def with_backlog(health: Health, folder: Path | None) -> Health:
+    """The same with what waits in the spool of this folder, if there is one; None where the folder cannot be read."""
+    if folder is None:
+        return health
+    shown: Mapping[str, object] | None = None
+    with contextlib.suppress(JournalError, OSError):
+        shown = backlog_of(folder).as_json()
+    return health._replace(facts={**health.facts, "spool": shown})
 
 
 class HealthServer(ThreadingHTTPServer):

@@ -7,10 +7,11 @@ import gc
 import os
 import threading
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from astyqueue.cli.errors import ExitCode
-from astyqueue.cli.worker.health_server import HealthServer, health_of
+from astyqueue.cli.worker.health_server import HealthServer, health_of, with_backlog
 from astyqueue.cli.worker.memory import MemoryWatch
 from astyqueue.cli.worker.process_pipes import Status, Supervised
 from astyqueue.cli.worker.signals import Signals
@@ -42,12 +43,19 @@ class WorkerRun:
     """Runs a dispatcher until its work is done, or a signal, the supervisor, or an operator's command ends it."""
 
     def __init__(
-        self, dispatcher: Dispatcher, drain_timeout: Duration, supervised: Supervised | None, watches: Watches
+        self,
+        dispatcher: Dispatcher,
+        drain_timeout: Duration,
+        supervised: Supervised | None,
+        watches: Watches,
+        *,
+        spool: Path | None,
     ) -> None:
-        """Watch, and handle signals, from now on."""
+        """Watch, and handle signals, from now on. `spool` is the folder that its tasks send into."""
         self._dispatcher = dispatcher
         self._drain_timeout = drain_timeout
         self._supervised = supervised
+        self._spool = spool
         self._ended = self._stalled = False
         self._watch(watches)
         self._signals = Signals(dispatcher, drain_timeout, supervised)
@@ -65,7 +73,7 @@ class WorkerRun:
         if self._supervised is not None:  # its supervisor answers for all processes
             self._supervised.status = lambda: status_of(presence)
         elif watches.health is not None:
-            HealthServer(watches.health, lambda: health_of(presence)).start()
+            HealthServer(watches.health, lambda: with_backlog(health_of(presence), self._spool)).start()
 
     def _drain(self) -> None:
         self._dispatcher.drain(self._drain_timeout, wait=False)

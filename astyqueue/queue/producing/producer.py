@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice, product
 from typing import Final, NamedTuple, Protocol
 
-from astyqueue.errors import BadInput, StoreUnavailable, Vetoed
+from astyqueue.errors import BadInput, SpoolFull, StoreUnavailable, Vetoed
 from astyqueue.ids import IdSource, moment
 from astyqueue.model.envelope import MessageId
 from astyqueue.model.event import Kind
@@ -343,10 +343,15 @@ async def send_as_they_come(
 ) -> SendReport:
     """Send the items whenever 1000 have come, and the last of them when the generator ends; one report for all."""
     report, chunk = SendReport(), list[object]()
-    async for item in items:
-        chunk.append(item)
-        if len(chunk) == CHUNK:
-            report.extend(await send_many(chunk))
-            chunk.clear()
-    report.extend(await send_many(chunk))
+    try:
+        async for item in items:
+            chunk.append(item)
+            if len(chunk) == CHUNK:
+                report.extend(await send_many(chunk))
+                chunk.clear()
+        report.extend(await send_many(chunk))
+    except SpoolFull as full:
+        report.extend(full.report)
+        full.report = report
+        raise
     return report

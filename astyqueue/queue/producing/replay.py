@@ -1,6 +1,7 @@
 """Replays a journal into a queue: a message for each record, with an id that follows from the record.
 
-A replay that is repeated, after a crash or by mistake, sends only what is missing: each send is idempotent.
+A replay that is repeated, after a crash or by mistake, sends only what is missing: each send is idempotent. A message
+of a spool keeps its first id in the queue it was sent to, so that what was forwarded is not sent again either.
 """
 
 from __future__ import annotations
@@ -21,12 +22,14 @@ from astyqueue.journal import JSON, ReadOnlyJournal, Record
 from astyqueue.journal.read_only_journal import Readable, Since
 from astyqueue.model.envelope import MessageId
 from astyqueue.model.message import Message, MessageEncoder, with_policy_of_queue
+from astyqueue.protocol.layout.rows import Ring
 from astyqueue.protocol.sending.idempotent import numbered_id
 from astyqueue.protocol.steps import Client, Steps, call_local
 from astyqueue.queue.consuming.claimer import Claimer
 from astyqueue.queue.hooks import Hook, notified
 from astyqueue.queue.producing.idempotent import IdentifiedMessage, RepeatableSender
 from astyqueue.queue.producing.placement import Placement
+from astyqueue.queue.producing.spooled import identified
 from astyqueue.queue.settings_sync import SettingsSync
 from astyqueue.spool import RefusedMessage, SpooledMessage
 
@@ -143,6 +146,8 @@ class Replay:
 
     def _identified(self, record: Record[Any], message: Message) -> IdentifiedMessage:
         """The message as it would have been sent when the record arrived, so that it is the same at every replay."""
+        if isinstance(message, _SpooledBefore) and not self._options.again and self._has_place_of(message.spooled.id):
+            return identified(message.spooled)
         try:
             prepared = MessageEncoder(self._settings_sync.settings, record.arrived_us).compose(message.body, message)
         except BadInput as error:
@@ -151,6 +156,11 @@ class Replay:
         id_ = numbered_id(self._source, record.sequence, max(prepared.due, record.arrived_us))
         row = self._placement.row_of_numbered(prepared, ids.moment(id_), record.sequence)
         return IdentifiedMessage(MessageId(row, prepared.priority, id_), prepared)
+
+    def _has_place_of(self, id_: MessageId) -> bool:
+        """Whether this is the queue that the message was sent to, still with its row and priority."""
+        layout = self._settings_sync.settings.layout
+        return Ring(self._settings_sync.settings.name, layout).contains(id_.row) and id_.priority < layout.priorities
 
     def _call_after_send(self, messages: dict[MessageId, Message], sent: Iterable[MessageId]) -> None:
         for id_ in sent if self._hooks else ():
@@ -169,6 +179,13 @@ class Replay:
     ) -> None:
         """Close it."""
         self.close()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _SpooledBefore(Message):
+    """The message of a record of a spool, and what the record has."""
+
+    spooled: SpooledMessage
 
 
 def _value(record: Record[Any]) -> object:
@@ -197,7 +214,7 @@ def _spooled(data: bytes) -> Message | None:
         envelope = one.envelope
     except (ValueError, BadInput):
         return None
-    return Message(
+    return _SpooledBefore(
         envelope.body,
         key=envelope.key,
         at=instant(envelope.due or envelope.sent),
@@ -206,4 +223,5 @@ def _spooled(data: bytes) -> Message | None:
         expires=None if envelope.expires is None else instant(envelope.expires),
         lease=None if envelope.lease is None else envelope.lease / 1_000_000,
         max_attempts=envelope.attempts,
+        spooled=one,
     )

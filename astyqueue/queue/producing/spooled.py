@@ -6,15 +6,15 @@ of unknown outcome is sent again without doubling a message, be it waiting or se
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Final, NamedTuple, NoReturn
 
-from astyqueue.errors import BadInput, NotFound, Undecodable
+from astyqueue.errors import BadInput, JournalFull, NotFound, SpoolFull, Undecodable
 from astyqueue.ids import IdSource, moment
 from astyqueue.model.envelope import MessageId
-from astyqueue.model.message import PreparedMessage, Unique
+from astyqueue.model.message import Message, PreparedMessage, Unique
 from astyqueue.model.settings import Settings
 from astyqueue.protocol.admin.settings import encode_settings, load_settings, open_queue
 from astyqueue.protocol.steps import Client, Steps, call_local
@@ -46,6 +46,16 @@ class Spooling(NamedTuple):
     def anew(self) -> Spooling:
         """The same for a forked child."""
         return self._replace(spool=self.spool.anew())
+
+
+class _PartlyAppended(Exception):
+    """Of a chunk, the first `handled` messages were vetoed or appended, these with their ids in `sent` by position."""
+
+    def __init__(self, full: JournalFull, sent: dict[int, MessageId], handled: int) -> None:
+        super().__init__(str(full))
+        self.full = full
+        self.sent = sent
+        self.handled = handled
 
 
 def refuse_unanswerable(option: str) -> NoReturn:
@@ -80,7 +90,7 @@ class SpooledProducer(Producer):
 
     def start(self) -> None:
         """Start to forward; a second call does nothing."""
-        self.spool.start(self._forward)
+        self.spool.start(self._forward, self._process.observers)
 
     def _keep_up(self) -> Steps[None]:
         """Raise NotFound if the forwarder saw that the queue was recreated with another layout. Reads nothing."""
@@ -91,7 +101,31 @@ class SpooledProducer(Producer):
         self._listener.stats.add("spooled", count)
 
     def _insert_one(self, message: MessageId, composed: PreparedMessage, *, sent: int) -> Steps[None]:  # noqa: ARG002 - the message has it
-        yield from call_local(partial(self.spool.append, [SpooledMessage(message, composed.value)]))
+        full = yield from call_local(partial(self._append, [SpooledMessage(message, composed.value)]))
+        if full is not None:
+            raise SpoolFull(full.place, self._ring.queue, full.reason) from full
+
+    def _append(self, messages: Sequence[SpooledMessage]) -> JournalFull | None:
+        """Append messages; returns the error of a full spool, because those of a local call are not for the steps."""
+        try:
+            self.spool.append(messages)
+        except JournalFull as full:
+            return full
+        return None
+
+    def _send_chunk(self, chunk: list[tuple[object, Message]], report: SendReport) -> Steps[None]:
+        """As its base; when the spool is full, the error has the report of what was sent."""
+        first = len(report.ids)
+        try:
+            yield from super()._send_chunk(chunk, report)
+        except _PartlyAppended as partly:
+            handled = partly.handled
+            report.ids[first:] = [partly.sent.get(place) for place in range(handled)]
+            report.vetoed = {place: why for place, why in report.vetoed.items() if place < first + handled}
+            self._call_after_send(chunk[:handled], report.ids[first:])
+            self._count_sent(report.sent)
+            full = partly.full
+            raise SpoolFull(full.place, self._ring.queue, full.reason, appended=report.sent, report=report) from full
 
     def _place_and_insert(self, composed: Sequence[PreparedMessage | None], now: int) -> Steps[dict[int, MessageId]]:  # noqa: ARG002 - the messages have it
         sent: dict[int, MessageId] = {}
@@ -101,8 +135,12 @@ class SpooledProducer(Producer):
             for place, id_ in zip(places, drawn, strict=True):
                 if one := composed[place]:
                     sent[place] = MessageId(row, one.priority, id_)
-        wanted = [SpooledMessage(id_, one.value) for place, id_ in sorted(sent.items()) if (one := composed[place])]
-        yield from call_local(partial(self.spool.append, wanted))
+        places = sorted(sent)
+        wanted = [SpooledMessage(sent[place], one.value) for place in places if (one := composed[place])]
+        full = yield from call_local(partial(self._append, wanted))
+        if full is not None:
+            appended = {place: sent[place] for place in places[: full.appended]}
+            raise _PartlyAppended(full, appended, places[full.appended])
         return sent
 
     def _send_unique(self, composed: PreparedMessage) -> Steps[Any]:
@@ -113,24 +151,32 @@ class SpooledProducer(Producer):
         if unique := next((one.unique for one in composed if one and one.unique), None):
             refuse_unanswerable(_unanswerable(unique))
 
-    def _forward(self, messages: Sequence[SpooledMessage]) -> None:
+    def _forward(self, messages: Sequence[SpooledMessage]) -> Mapping[str, Exception]:
         """Send messages of a spool to the store; the queue must be there, with the layout they were sent to.
 
-        The messages of a row are sent in order, those of several rows at the same time if the store is for that. After
-        an error any of them may have been sent.
+        The messages of a row are sent in order, those of several rows at the same time if the store is for that.
+        Returns the errors of the rows that failed, of whose messages any may have been sent.
         """
         self._spooling.run(self._look_at_queue())
-        rows: dict[str, list[IdentifiedMessage]] = {}
+        rows: dict[str, list[SpooledMessage]] = {}
         for one in messages:
-            rows.setdefault(one.id.row, []).append(_identified(one))
+            rows.setdefault(one.id.row, []).append(one)
         at_once = min(len(rows), self._spooling.store.at_once // _SHARE)
         if at_once <= 1:
-            self._spooling.run(self._repeatable.send([one for row in rows.values() for one in row]))
-            return
-        with ThreadPoolExecutor(at_once, thread_name_prefix=f"astyqueue-spool:{self.spool.folder.queue}") as threads:
-            sends = [threads.submit(self._spooling.run, self._repeatable.send(row)) for row in rows.values()]
-        for send in sends:
-            send.result()
+            outcomes = list(map(self._forward_row, rows.values()))
+        else:
+            name = f"astyqueue-spool:{self.spool.folder.queue}"
+            with ThreadPoolExecutor(at_once, thread_name_prefix=name) as threads:
+                outcomes = list(threads.map(self._forward_row, rows.values()))
+        return {row: error for row, error in zip(rows, outcomes, strict=True) if error is not None}
+
+    def _forward_row(self, messages: Sequence[SpooledMessage]) -> Exception | None:
+        """Send messages of one row; returns the error, because other rows go on."""
+        try:
+            self._spooling.run(self._repeatable.send([identified(one) for one in messages]))
+        except Exception as error:  # noqa: BLE001 - the forwarder decides what it means
+            return error
+        return None
 
     def _look_at_queue(self) -> Steps[None]:
         """Follow the store's time and the queue's settings; NotFound if the queue was dropped or recreated.
@@ -168,7 +214,8 @@ def _unanswerable(unique: Unique | None) -> str:
     return "a key in a queue with last_value" if in_place else f"unique={str(unique)!r}"
 
 
-def _identified(spooled: SpooledMessage) -> IdentifiedMessage:
+def identified(spooled: SpooledMessage) -> IdentifiedMessage:
+    """The message with the id and the envelope that it got when it was sent into the spool."""
     envelope = spooled.envelope
     prepared = PreparedMessage(
         envelope.due, spooled.id.priority, envelope.key, spooled.value, envelope.sent, None, envelope.headers

@@ -28,11 +28,16 @@ def test_status_shows_what_waits_and_whether_a_process_has_it(shell: Shell, away
     assert (shown["queue"], shown["number"], shown["messages"], shown["refused"]) == ("emails", 1, 3, 0)
     assert shown["in_use"]
     assert shown["oldest"].endswith("Z")
+    assert not away.spool.drain("1s")
+    [shown] = shell.json("spool", "status", "spool")
+    assert shown["last_error"] == "StoreUnavailable: the network is down"
+    assert shown["failing_since"].endswith("Z")
     away.close()
     head, line = shell("spool", "status", "spool").stdout.splitlines()
-    assert head.split() == ["queue", "journal", "messages", "oldest", "refused", "bytes", "in", "use"]
+    assert head.split() == ["queue", "journal", "messages", "oldest", "refused", "bytes", "in", "use", "last", "error"]
     assert line.split()[:3] == ["emails", "1", "3"]
-    assert line.endswith("no")
+    assert line.split("  ")[-1] == "StoreUnavailable: the network is down"
+    assert line.split()[-6] == "no"
 
 
 def test_drain_forwards_what_a_dead_process_left(shell: Shell, away: MessageQueue, connection: Connection) -> None:

@@ -352,7 +352,7 @@ def test_without_an_observer_no_event_is_made(
     kinds = [
         kind for kind in vars(all_events).values() if isinstance(kind, type) and kind.__module__ == all_events.__name__
     ]
-    assert len(kinds) == 11
+    assert len(kinds) == 13
     for kind in kinds:
         monkeypatch.setattr(kind, "__init__", _noting(made, vars(kind)["__init__"]))
     monkeypatch.setattr(Observers, "notify", lambda *_: made.append("notified"))

@@ -118,6 +118,40 @@ def test_messages_that_a_spool_set_aside_are_replayed_with_their_options(
         assert (envelope.body, envelope.headers, envelope.lease, envelope.attempts) == ("a", {"a": "b"}, 9_000_000, 2)
 
 
+def test_a_replay_of_the_journal_of_a_spool_sends_only_what_did_not_arrive(
+    builder: QueueBuilder[MessageQueue], tmp_path: Path
+) -> None:
+    with builder.priorities(2).build() as plain, builder.spool(tmp_path / "spool", drain=0).build() as queue:
+        ids = queue.send_many(
+            [Message("a", priority=1), Message("b", key="k", delay="1h"), Message("c", expires="2h")]
+        ).ids
+        assert queue.spool.drain("20s")
+        place = tmp_path / "spool" / "queue-emails" / "1"
+        report = plain.replay(place)
+        assert (report.read, report.sent, report.there) == (3, 0, 3)
+        plain.receive(1).ack()
+        assert plain.replay(place).sent == 0
+        assert {found.id for found in plain.peek(9, include="all")} == set(ids[1:])
+        assert plain.replay(place, again=True).sent == 3
+        with MessageQueue.builder().store(plain.store).name("others").clock(plain.clock).build() as others:
+            assert others.replay(place, where=lambda one: one.value.priority == 0).sent == 2
+            assert others.replay(place, where=lambda one: one.value.priority == 0).there == 2
+
+
+def test_a_message_that_was_set_aside_is_replayed_under_its_first_id_where_the_layout_still_has_its_row(
+    builder: QueueBuilder[MessageQueue], tmp_path: Path
+) -> None:
+    with builder.build() as plain, builder.spool(tmp_path / "spool", drain=0).build() as queue:
+        plain.drop()
+        first = queue.send("a", key="k", delay="1h").id
+        assert queue.spool.drain("20s")
+    place = tmp_path / "spool" / "queue-emails" / "1"
+    with MessageQueue.builder().store(plain.store).name("emails").clock(plain.clock).build() as recreated:
+        assert recreated.replay(place, prefix="refused").sent == 1
+        assert [found.id for found in recreated.find("k")] == [first]
+        assert recreated.counts().delayed == 1
+
+
 def test_hooks_may_refuse_and_hear_of_what_was_sent(builder: QueueBuilder[MessageQueue], folder: Path) -> None:
     heard: list[object] = []
 

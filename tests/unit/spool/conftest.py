@@ -14,6 +14,7 @@ from astyqueue.protocol.steps import Commit, Request, Send
 from astyqueue.store import Store
 from astyqueue.testing.faults import Faulty
 from tests.support.places import ONE_ROW, Place
+from tests.support.simulated_disk import SimulatedDisk
 
 Opening = Callable[..., MessageQueue]
 AWAY: Final = "the network is down"
@@ -55,6 +56,11 @@ def plain(store: Gate) -> Iterator[MessageQueue]:
     """The queue without a spool, for consumers and for a look into the store."""
     with MessageQueue.builder().store(store).name("emails").options(priorities=3, **ONE_ROW).build() as queue:
         yield queue
+
+
+@pytest.fixture
+def disk() -> SimulatedDisk:
+    return SimulatedDisk()
 
 
 @pytest.fixture

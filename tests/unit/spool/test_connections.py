@@ -125,6 +125,23 @@ def test_tasks_are_sent_while_the_store_is_away_and_the_next_process_of_the_app_
     assert [len(disk.delivered(name, 2)) for name in ("emails", "numbers")] == [2, 2]
 
 
+def test_messages_of_a_queue_that_the_app_no_longer_declares_are_reported_when_it_opens(
+    disk: Disk, caplog: pytest.LogCaptureFixture
+) -> None:
+    with App(disk.url, spool=disk.spool) as app:
+        for name in ("emails", "renamed", "empty"):
+            app.task(name=name, queue=name)(print)
+            app.open(name)
+    with disk.away(), App(disk.url, spool=disk.spool) as app:
+        app.task(name="renamed", queue="renamed")(print).send()
+    caplog.clear()
+    with App(disk.url, spool=disk.spool) as app:
+        app.task(name="emails", queue="emails")(print).send()
+        [line] = [one for one in caplog.messages if "not declared" in one]
+    assert line.startswith("spool of a queue that is not declared queue=renamed messages=1")
+    assert disk.waiting("renamed") == 1
+
+
 def test_the_folder_comes_from_the_environment_and_child_processes_get_it(
     disk: Disk, monkeypatch: pytest.MonkeyPatch
 ) -> None:

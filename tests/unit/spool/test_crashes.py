@@ -109,7 +109,7 @@ def dying(queue: MessageQueue, stop: Stop) -> Iterator[bool]:
     stop.reached.wait(20)
     died = not ended.is_set()
     if died:
-        queue.spool.after_fork(child=True)
+        queue.spool.abandon()
     try:
         yield died
     finally:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Final
 
 import pytest
 
 from astyqueue import MessageQueue
-from astyqueue.spool import SpoolFolder
+from astyqueue.files import for_owner
+from astyqueue.journal.disk import LocalDisk, LocalFile
+from astyqueue.spool import ConnectionSpools, SpoolFolder, SpoolOptions
 from tests.unit.spool.conftest import Gate, Opening, bodies
 
 PROGRAM: Final = Path(__file__).with_name("spool_process.py")
@@ -101,6 +104,42 @@ def test_a_journal_that_cannot_be_opened_stops_no_other(
     assert "spool journal of another process unreadable queue=emails journal=7" in caplog.text
 
 
+class _LookedAtFile(LocalFile):
+    """A lock file at which another process takes a look, as `spool status` does, while this one locks it first."""
+
+    def __init__(self, descriptor: int, path: Path, disk: _LookedAt) -> None:
+        super().__init__(descriptor)
+        self._path = path
+        self._disk = disk
+
+    def lock(self, *, exclusive: bool) -> bool:
+        if self._path.name != "journal.lock" or self._disk.looks:
+            return super().lock(exclusive=exclusive)
+        self._disk.looks += 1
+        with closing(LocalDisk().open(self._path)) as look:
+            assert look.lock(exclusive=False)
+            return super().lock(exclusive=exclusive)
+
+
+class _LookedAt(LocalDisk):
+    looks = 0
+
+    def open(self, path: Path, *, write: bool = False, create: bool = False) -> LocalFile:
+        flags = (os.O_RDWR if write else os.O_RDONLY) | (os.O_CREAT if create else 0)
+        return _LookedAtFile(for_owner(str(path), flags | os.O_CLOEXEC), path, self)
+
+
+def test_a_process_takes_its_journal_although_another_one_looks_at_the_lock(
+    store: Gate, opened: Opening, folder: Path
+) -> None:
+    opened().close()
+    disk = _LookedAt()
+    spools = ConnectionSpools(SpoolOptions.of(folder, disk=disk))
+    with MessageQueue.builder().store(store).name("emails").spooled(spools).build() as queue:
+        assert disk.looks == 1
+        assert [one.number for one in queue.spool.status().journals if one.in_use] == [1]
+
+
 def test_queues_share_a_directory(store: Gate, folder: Path) -> None:
     for name in ("orders", ".."):
         with MessageQueue.builder().store(store).name(name).spool(folder).build() as queue:
@@ -117,7 +156,7 @@ def test_what_was_sent_survives_a_kill_at_every_durability(
     store.is_away = True
     dead.send_many(range(5))
     dead.send(5)
-    dead.spool.after_fork(child=True)  # closes its files without a write, as the system does
+    dead.spool.abandon()  # closes its files without a write, as the system does
     store.is_away = False
     queue = opened()
     assert queue.spool.drain("20s")

@@ -10,6 +10,7 @@ import pytest
 from astyqueue import MessageQueue
 from astyqueue.errors import BadInput, NotFound
 from astyqueue.journal import BYTES, Journal, ReadOnlyJournal
+from astyqueue.observe import ObservedEvent, SpoolForwarded, SpoolRefused
 from astyqueue.protocol.admin.settings import SETTINGS
 from astyqueue.protocol.steps import Read
 from astyqueue.spool import RefusedMessage, SpooledMessage
@@ -33,7 +34,8 @@ def test_a_message_that_the_store_refuses_is_set_aside_and_the_rest_goes_on(
     assert queue.spool.drain("30s")
     status = queue.spool.status()
     assert (status.messages, status.refused) == (0, 2)
-    assert str(error) in status.last_error
+    assert str(error) in status.last_refusal
+    assert status.last_error == ""
     assert bodies(plain, 603) == ["a", "b", *range(600), "c"]
     aside = refused(folder)
     assert [SpooledMessage.parse(one.message).id for one in aside] == [sent.ids[1], sent.ids[-2]]
@@ -58,7 +60,7 @@ def test_messages_of_a_dropped_queue_are_set_aside(opened: Opening, store: Gate)
     assert queue.spool.drain("20s")
     status = queue.spool.status()
     assert (status.messages, status.refused) == (0, 3)
-    assert "queue 'emails' was dropped" in status.last_error
+    assert "queue 'emails' was dropped" in status.last_refusal
 
 
 def test_messages_of_a_queue_that_was_recreated_with_another_layout_are_set_aside_and_sends_say_so(
@@ -116,3 +118,37 @@ def test_a_refusal_after_an_outage_is_no_outage(opened: Opening, store: Gate, ca
     [line] = caplog.records
     assert line.getMessage().startswith("spool message set aside queue=emails")
     assert queue.spool.status().failing_since is None
+
+
+def test_observers_get_what_was_forwarded_and_what_was_set_aside(
+    store: Gate, plain: MessageQueue, folder: Path
+) -> None:
+    events: list[ObservedEvent] = []
+
+    class Noting:
+        def observe(self, event: ObservedEvent) -> None:
+            events.append(event)
+
+    store.refuses = lambda value: BadInput("no") if b'"poison"' in value else None
+    builder = MessageQueue.builder().store(store).name(plain.name).spool(folder).observer(Noting())
+    with builder.build() as queue:
+        ids = queue.send_many(["a", "poison", "b"]).ids
+        assert queue.spool.drain("20s")
+    forwarded = [one for event in events if isinstance(event, SpoolForwarded) for one in event.messages]
+    assert forwarded == [ids[0], ids[2]]
+    assert [event for event in events if isinstance(event, SpoolRefused)] == [
+        SpoolRefused("emails", ids[1], "BadInput: no")
+    ]
+
+
+def test_the_debug_log_has_what_was_forwarded(opened: Opening, store: Gate, caplog: pytest.LogCaptureFixture) -> None:
+    store.refuses = lambda value: BadInput("no") if b'"poison"' in value else None
+    with caplog.at_level(logging.DEBUG, "astyqueue.spool"):
+        queue = opened()
+        queue.send("a")
+        assert queue.spool.drain("20s")
+        queue.send("poison")
+        assert queue.spool.drain("20s")
+    lines = [one.getMessage() for one in caplog.records if one.name == "astyqueue.spool"]
+    assert any(line.startswith("forwarded queue=emails messages=emails:0:0/0/") for line in lines)
+    assert any(line.startswith("set_aside queue=emails message=emails:0:0/0/") for line in lines)

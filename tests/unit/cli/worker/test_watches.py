@@ -7,12 +7,15 @@ import os
 import re
 import signal
 import socket
+from contextlib import closing
 from http.client import HTTPConnection
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from astyqueue.clock import SystemClock
+from astyqueue.journal import Journal
 from astyqueue.model.presence import WorkerState
 from astyqueue.queue.connection import Connection, connect
 from astyqueue.testing import TimeMachine
@@ -22,6 +25,13 @@ from tests.unit.cli.worker.conftest import Start, pids, until, until_ready
 
 #: What works in another process is to be seen in this one.
 pytestmark = pytest.mark.stores("sqlite", "cassandra")
+
+
+def answer(port: int, path: str) -> dict[str, Any]:
+    """The facts that a worker answers with."""
+    with closing(HTTPConnection("127.0.0.1", port, timeout=DEADLINE)) as server:
+        server.request("GET", path)
+        return dict(json.loads(server.getresponse().read()))
 
 
 def probe(port: int, path: str) -> tuple[int, str]:
@@ -225,6 +235,25 @@ def test_a_supervisor_answers_probes_for_all_its_processes(worker: Start, emails
     supervisor.signal(signal.SIGTERM)
     supervisor.until("end stage=drain")
     assert probe(port, "/readyz") == (503, "draining")
+
+
+@pytest.mark.parametrize("supervised", [False, True])
+def test_a_worker_shows_what_waits_in_its_spool_at_its_start_and_to_probes(
+    *, supervised: bool, worker: Start, emails: Connection, jobs: Path, port: int
+) -> None:
+    assert emails
+    with Journal.open(jobs / "spool" / "queue-orders" / "1") as journal:
+        journal.append_many(["a", "b"])
+    words = ("-Q", "emails", "--spool", "spool", "--health", str(port), *(("-p", "1") if supervised else ()))
+    process = worker("jobs:app", *words)
+    process.until(" spool folder=spool messages=2 oldest=")
+    until_ready(process)
+    waiting = answer(port, "/livez")["spool"]
+    assert isinstance(waiting, dict)
+    assert (waiting["messages"], waiting["refused"], waiting["failing_since"]) == (2, 0, None)
+    assert waiting["oldest"].endswith("Z")
+    process.signal(signal.SIGTERM)
+    process.ends(0)
 
 
 def test_a_process_whose_interpreter_is_held_is_killed_and_replaced(

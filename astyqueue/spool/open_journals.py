@@ -1,0 +1,106 @@
+"""The journals of a spool that one process has open: its own, and those that dead processes left."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from dataclasses import replace
+from typing import Final
+
+from astyqueue.clock import Clock
+from astyqueue.errors import JournalError, JournalFailed, JournalInUse
+from astyqueue.printable import facts_line
+from astyqueue.spool.folder import SpoolFolder
+from astyqueue.spool.options import SpoolOptions
+from astyqueue.spool.outage import forget_outage
+from astyqueue.spool.process_journal import ProcessJournal
+
+_log: Final = logging.getLogger("astyqueue.spool")
+
+
+class OpenJournals:
+    """The journals of one folder that this process has open. After the first, the forwarder opens and closes them.
+
+    `files` is held while a thread opens, locks or closes files: so a fork finds each of them in `all`, and the child
+    can close it. A file that it does not close stays locked for as long as the child lives.
+    """
+
+    def __init__(self, folder: SpoolFolder, options: SpoolOptions, clock: Clock, files: threading.Lock) -> None:
+        """Claim a journal that no process has open, with what is in it. The caller has the lock `files`."""
+        self.folder: Final = folder
+        self.files: Final = files
+        self._options: Final = options
+        self._clock: Final = clock
+        self.own = folder.claim(options, clock)
+        self._adopted: list[ProcessJournal] = []
+        self._passed: dict[int, int] = {}
+
+    @property
+    def all(self) -> list[ProcessJournal]:
+        """The own journal, and those that were adopted."""
+        return [self.own, *self._adopted]
+
+    def have_more(self) -> bool:
+        """Whether there is something to forward, or an error to note."""
+        with self.files:
+            try:
+                return any(journal.failure or journal.has_more() for journal in self.all)
+            except OSError:
+                return True
+
+    def adopt(self) -> None:
+        """Open the journals that dead processes left; one that was empty, or cannot be opened, is passed until used."""
+        here = {journal.number for journal in self.all}
+        for number in self.folder.numbers():
+            used = self.folder.last_used(number)
+            if number not in here and self._passed.get(number) != used and self.folder.was_written(number):
+                self._open_left(number, used)
+
+    def _open_left(self, number: int, used: int) -> None:
+        try:
+            with self.files:
+                self._adopted.append(self.folder.open(number, replace(self._options, cap=None), self._clock))
+        except JournalInUse:
+            return
+        except (JournalError, OSError) as error:
+            self._passed[number] = used
+            facts = {"queue": self.folder.queue, "journal": number, "error": error}
+            _log.warning(facts_line("spool journal of another process unreadable", facts))
+
+    def leave_empty(self) -> None:
+        """Close the adopted journals of which nothing is left, for the next process."""
+        with self.files:
+            for journal in [one for one in self._adopted if not one.has_more()]:
+                self._adopted.remove(journal)
+                self._passed[journal.number] = self.folder.last_used(journal.number)
+                forget_outage(journal.folder)
+                journal.close()
+
+    def reopen(self, journal: ProcessJournal, failure: JournalFailed) -> None:
+        """Close a journal whose disk failed, and open it again; an adopted one is adopted again later.
+
+        Raises what the disk does then: the own journal takes no messages until this succeeds.
+        """
+        with self.files:
+            journal.discard(failure)
+            if journal is not self.own:
+                self._adopted.remove(journal)
+                return
+            try:
+                self.own = self.folder.open(journal.number, self._options, self._clock)
+            except JournalInUse:  # a process took it meanwhile, and forwards what is in it
+                self.own = self.folder.claim(self._options, self._clock)
+        facts = {"queue": self.folder.queue, "journal": self.own.folder, "error": failure.reason}
+        _log.warning(facts_line("spool journal opened again", facts))
+
+    def abandon(self) -> None:
+        """Close all files without a write and without a lock: then their locks end with another process."""
+        for journal in self.all:
+            journal.abandon()
+
+    def close(self) -> None:
+        """Let other processes have them."""
+        for journal in self.all:
+            with self.files, contextlib.suppress(JournalError, OSError):
+                journal.close()
