@@ -180,12 +180,8 @@ class Journal(Readable[T]):
             self._lock.close()
 
     def abandon(self) -> None:
-        """Close the files that this process inherited by a fork, so that their locks end with the parent.
-
-        A lock lasts until every process has closed the file. Nothing is written, and no lock of a thread is taken.
-        """
-        for cursor in tuple(self._cursors.values()):
-            cursor.abandon()
+        """As that of `ReadOnlyJournal`, and the lock of the writer too. Nothing is written."""
+        super().abandon()
         self._lock.close()
 
     def __enter__(self) -> Self:

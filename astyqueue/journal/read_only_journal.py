@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
+import weakref
 from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -148,6 +149,7 @@ class Readable(Generic[T]):
         self._codec: Final = codec
         self._cursors: dict[str, Cursor] = {}
         self._cursor_lock: Final = threading.Lock()
+        self._readers: Final = weakref.WeakSet[Reader[T]]()
 
     def read(
         self,
@@ -175,7 +177,9 @@ class Readable(Generic[T]):
             start = _behind(after if isinstance(after, int) else after.sequence)
         until_us = instant_of(until) if isinstance(until, datetime) else NEVER
         until_sequence = NEVER if until is None or isinstance(until, datetime) else until.sequence
-        return Reader(self._source, self._codec, Span(by, start, until_us, until_sequence), follow=follow)
+        reader = Reader(self._source, self._codec, Span(by, start, until_us, until_sequence), follow=follow)
+        self._readers.add(reader)
+        return reader
 
     @property
     def place(self) -> str:
@@ -229,6 +233,17 @@ class Readable(Generic[T]):
             dropped_records=dropped,
             cursors={name: position.sequence if position else 0 for name, position in cursors},
         )
+
+    def abandon(self) -> None:
+        """Close the files that this process inherited by a fork, so that their locks end with the parent.
+
+        A lock lasts until every process has closed the file: a child that lives on keeps cursors from being opened, and
+        the pages that readers are in from being reclaimed. Call it in the child; it takes no lock of a thread.
+        """
+        for cursor in tuple(self._cursors.values()):
+            cursor.abandon()
+        for reader in tuple(self._readers):
+            reader.abandon()
 
     def _close_cursors(self) -> None:
         self._source.is_closed = True

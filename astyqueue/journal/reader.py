@@ -355,6 +355,12 @@ class Reader(Generic[T]):
                 self._page.close()
                 self._page = None
 
+    def abandon(self) -> None:
+        """As `close`, in a forked child, where another thread of the parent may have locked this object for ever."""
+        self._is_over = self._is_closed = True
+        if self._page is not None:
+            self._page.close()
+
     def __enter__(self) -> Self:
         return self
 
