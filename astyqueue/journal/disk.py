@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 from pathlib import Path
-from typing import Protocol
+from typing import Final, Protocol
 
 from astyqueue.files import for_owner
 
 #: Data and the size of a file, but not its times, which no reader needs; where a system lacks that, all of it.
 _sync = getattr(os, "fdatasync", os.fsync)
+
+#: Errors of a disk without space, which may have some later.
+NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 class DiskFile(Protocol):

@@ -6,15 +6,14 @@ Nothing here is thread-safe: the caller has the lock of the writer.
 from __future__ import annotations
 
 import contextlib
-import errno
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Final, NamedTuple, NoReturn
 from zlib import crc32
 
 from astyqueue.errors import BadInput, JournalFailed
 from astyqueue.journal.cursor import Retention
-from astyqueue.journal.disk import DiskFile
+from astyqueue.journal.disk import NO_SPACE, DiskFile
 from astyqueue.journal.format import BODY, MASK, OVERHEAD, PREFIX, RECORDS_AT, TOTAL, Kind, PageHeader, packed
 from astyqueue.journal.pages import PageIndex, Pages
 from astyqueue.journal.records import Position
@@ -24,7 +23,6 @@ from astyqueue.units import NEVER
 
 #: The buffer is written when it holds this much; a larger one was not faster.
 _BUFFER: Final = 256 << 10
-_NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 class NoRoom(Exception):
@@ -100,14 +98,15 @@ class PageWriter:
     """The end of a journal: the page that is written to, and the records that wait in the buffer.
 
     `sequence` is the last record accepted, `written` the last that readers of all processes can see, `synced` the last
-    that is on the disk with all before it. `published` is the page and the offset that `written` ends at.
+    that is on the disk with all before it. `published` is the page and the offset that `written` ends at; no offset is
+    the end of that page.
     """
 
     def __init__(self, pages: Pages, settings: Settings, retention: Retention, end: End) -> None:
         """Continue at this end, which is on the disk."""
         self.number = end.number
         self.sequence = self.written = self.synced = end.sequence
-        self.published = (end.number, end.page.at if end.page else 0)
+        self.published: tuple[int, int | None] = (end.number, end.page.at if end.page else None)
         self._arrived = end.arrived
         self._page = end.page
         self._pages: Final = pages
@@ -119,7 +118,14 @@ class PageWriter:
         self._buffer: list[bytes] = []
         self._end = end.page.at if end.page else 0
         self._last_at = 0
+        self._skipped_to = end.sequence
+        self._before_skip = end.last_record
         self.syncs: Final = Syncs(pages)
+
+    def skip_to(self, sequence: int) -> None:
+        """Give the next record a sequence behind this one. For the start, before any append."""
+        if sequence > self.sequence:
+            self.sequence = self.written = self.synced = self._skipped_to = sequence
 
     @property
     def has_unwritten(self) -> bool:
@@ -204,7 +210,7 @@ class PageWriter:
 
     def _add_large(self, payload: bytes, arrived: int) -> None:
         """Write a record over several new pages. Readers of this process see it when all of it is written."""
-        parts = list(self._parts(payload))
+        parts = _parts(payload, self._capacity - OVERHEAD)
         self._roll(len(parts), arrived)
         first, sequence = self.number, self.sequence + 1
         try:
@@ -222,11 +228,6 @@ class PageWriter:
         self.sequence = sequence
         self._arrived = arrived
         self._publish()
-
-    def _parts(self, payload: bytes) -> Iterator[bytes]:
-        size = self._capacity - OVERHEAD
-        content = TOTAL.pack(len(payload)) + payload
-        return (content[at : at + size] for at in range(0, len(content), size))
 
     def _pack_part(self, part: bytes, kind: Kind, sequence: int, arrived: int) -> None:
         page = self._opened()
@@ -250,7 +251,7 @@ class PageWriter:
         try:
             page.file.write_at(page.at, data)
         except OSError as error:
-            if error.errno in _NO_SPACE:
+            if error.errno in NO_SPACE:
                 page.file.truncate(page.at)
             raise
         page.at += len(data)
@@ -292,7 +293,8 @@ class PageWriter:
     def _begin_page(self, arrived: int) -> None:
         number = self.number + 1
         file = self._pages.disk.open(self._pages.path(number), write=True, create=True)
-        header = PageHeader(number, self._page_size, secrets.randbits(32), self.sequence + 1, arrived)
+        before = self._before_skip if self.sequence == self._skipped_to else self.sequence
+        header = PageHeader(number, self._page_size, secrets.randbits(32), self.sequence + 1, arrived, before)
         self._pages.created(header)
         self._page = OpenPage(file, header, PageIndex(number, header.salt), 0)
         self.number = number
@@ -316,12 +318,13 @@ class PageWriter:
         self._page = None
 
     def _remove_pages_from(self, first: int) -> None:
-        """Remove the pages of a large record that did not fit."""
+        """Remove the pages of a large record that did not fit. Their numbers are not used again."""
         if self._page is not None:
             self.syncs.retire(self._page.file)
+        self._pages.reserve(self.number + 1)
         for number in range(self.number, first - 1, -1):
             self._pages.remove(number)
-        self._page, self._buffer, self.number = None, [], first - 1
+        self._page, self._buffer = None, []
 
     def close(self) -> None:
         """Note where the journal ends, and close its files."""
@@ -335,12 +338,19 @@ class PageWriter:
         self.syncs.close_retired()
 
     def _hint(self, end: int) -> Hint:
-        return Hint(self._page_size, self.number, self._last_at, end, is_synced=self.synced == self.sequence)
+        is_synced = self.synced == self.sequence
+        return Hint(self._page_size, self.number, self._last_at, end, is_synced=is_synced, sequence=self.sequence)
+
+
+def _parts(payload: bytes, size: int) -> list[bytes]:
+    """The length of a payload and the payload itself, cut into parts of this size."""
+    content = TOTAL.pack(len(payload)) + payload
+    return [content[at : at + size] for at in range(0, len(content), size)]
 
 
 def _raise_no_room(error: OSError) -> NoReturn:
     """Raise NoRoom if the disk is full, and the error itself otherwise."""
-    if error.errno in _NO_SPACE:
+    if error.errno in NO_SPACE:
         reason = f"the disk has no space: {error.strerror}"
         raise NoRoom(reason) from error
     raise error

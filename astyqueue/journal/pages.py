@@ -9,13 +9,14 @@ from __future__ import annotations
 import contextlib
 import re
 from bisect import bisect_left
+from collections.abc import Iterator
 from enum import Enum
 from pathlib import Path
 from struct import Struct
 from typing import Final, NamedTuple, Self
 from zlib import crc32
 
-from astyqueue.journal.disk import Disk, DiskFile
+from astyqueue.journal.disk import NO_SPACE, Disk, DiskFile
 from astyqueue.journal.format import RECORDS_AT, Entry, Kind, PageHeader, entries, length_at, next_readable
 from astyqueue.journal.records import Damage
 
@@ -157,6 +158,15 @@ class PageReader:
         self._file.close()
 
 
+@contextlib.contextmanager
+def _ignored_without_space() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in NO_SPACE:
+            raise
+
+
 class Pages:
     """The pages of one journal. Thread-safe."""
 
@@ -219,6 +229,14 @@ class Pages:
         """Note a new page, the last one."""
         self._headers[header.number] = header
         self.numbers = (*self.numbers, header.number)
+
+    def reserve(self, number: int) -> None:
+        """Leave an empty file at the place of a page, so that no later page gets a smaller number.
+
+        A reader of another process may still be in a page that was removed, and waits for one with a greater number.
+        """
+        with _ignored_without_space():
+            self.disk.open(self.path(number), write=True, create=True).close()
 
     def remove(self, number: int) -> None:
         """Remove a page and its index."""

@@ -101,7 +101,9 @@ class WrittenElsewhere:
 
     def later_page(self, number: int) -> int | None:
         """The next page in the folder; the last one counts once its header is written."""
-        found = _after(number, self.pages.numbers) or _after(number, self.pages.refresh())
+        found = _after(number, self.pages.numbers)
+        if found is None or self.pages.header(found) is None:  # there may be later ones, and this one may be gone
+            found = _after(number, self.pages.refresh())
         if found is not None and found == self.pages.numbers[-1] and self.pages.header(found) is None:
             return None
         return found
@@ -215,7 +217,9 @@ class Readable(Generic[T]):
     def verify(self) -> list[Finding]:
         """Read every record and index, and say what is damaged; one finding of severity OK if nothing is."""
         self._source.publish()
-        return verified(self._pages, self._source.numbers(), self._source.limit)
+        stored = stored_cursors(self._pages.disk, self._pages.directory, self._pages.prefix)
+        committed = {name: position.sequence for name, position in stored if position}
+        return verified(self._pages, self._source.numbers(), self._source.limit, committed)
 
     def _stat(self, last: int, synced: int, dropped: int) -> Stat:
         numbers, size = self._source.numbers(), 0

@@ -141,8 +141,8 @@ class Writer:
         )
 
     @property
-    def published(self) -> tuple[int, int]:
-        """The page and the offset up to which readers of this process read."""
+    def published(self) -> tuple[int, int | None]:
+        """The page and the offset up to which readers of this process read; no offset is the end of that page."""
         return self._out.published
 
     @property
@@ -161,9 +161,8 @@ class Writer:
         return self._out.index
 
     def skip_to(self, sequence: int) -> None:
-        """Give the next record a sequence after this one. For the start, before any append."""
-        if sequence > self._out.sequence:
-            self._out.sequence = self._out.written = self._out.synced = sequence
+        """Give the next record a sequence behind this one. For the start, before any append."""
+        self._out.skip_to(sequence)
 
     def append(self, payloads: Sequence[bytes], *, stop: threading.Event | None = None) -> Position:
         """Append them in order and without others between; returns the place of the last.

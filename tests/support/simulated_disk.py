@@ -48,6 +48,7 @@ class OpenedFile:
         return bytes(self._node.seen[offset : offset + size])
 
     def write_at(self, offset: int, data: bytes | bytearray) -> None:
+        self._disk.before_write()
         fitting = self._disk.fitting(self._node, offset, len(data))
         self._disk.apply(Change("write", self._path, offset, bytes(data[:fitting])), self._node)
         if fitting < len(data):
@@ -96,6 +97,7 @@ class SimulatedDisk:
         self.writes = 0
         self.sync_error: OSError | None = None
         self.before_sync: Callable[[], object] = lambda: None
+        self.before_write: Callable[[], object] = lambda: None
 
     def open(self, path: Path, *, write: bool = False, create: bool = False) -> OpenedFile:
         del write

@@ -36,6 +36,7 @@ def acknowledged(process: subprocess.Popen[str], lines: int) -> int:
 
 @pytest.mark.parametrize("durability", ["none", "batch", "each"])
 def test_a_writer_killed_at_any_moment_loses_nothing_that_it_acknowledged(durability: str, tmp_path: Path) -> None:
+    ends = [0]
     for kill in range(4):
         with started("write", str(tmp_path), durability) as process:
             known = acknowledged(process, 7 + 11 * kill)
@@ -47,9 +48,14 @@ def test_a_writer_killed_at_any_moment_loses_nothing_that_it_acknowledged(durabi
             known = max([known, *(int(line) for line in process.stdout if line.endswith("\n"))])
         with ReadOnlyJournal.open(tmp_path, codec=BYTES) as other:
             records = list(other.read())
-            assert len(records) >= known
+            assert records[-1].sequence >= known
+            ends.append(records[-1].sequence)
         with Journal.open(tmp_path, codec=BYTES) as journal:
-            assert [record.sequence for record in journal.read()] == list(range(1, len(records) + 1))
+            sequences = [record.sequence for record in journal.read()]
+            assert sequences == sorted(set(sequences))
+            # A write that the kill tore leaves bytes behind the last record, whose sequences are left out.
+            missing = set(range(1, ends[-1] + 1)) - set(sequences)
+            assert all(sequence - 1 in {*ends[:-1], *missing} for sequence in missing)
             assert all(int(r.value.split()[0]) == r.sequence - 1 for r in records)
             assert all(len(r.value) == len(b"%d " % (r.sequence - 1)) + (r.sequence - 1) * 37 % 300 for r in records)
             assert [finding.severity for finding in journal.verify()] == [Severity.OK]

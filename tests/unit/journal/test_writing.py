@@ -315,6 +315,6 @@ def test_a_page_of_a_newer_format_is_refused_by_name(opened: Opening, disk: Simu
     disk = disk.rebooted(keep_unsynced=True)
     page = disk.names_seen[FOLDER / "journal-1.page"].seen
     page[8] = 2
-    page[52 - 4 : 52] = crc32(page[: 52 - 4]).to_bytes(4, "little")
+    page[60 - 4 : 60] = crc32(page[: 60 - 4]).to_bytes(4, "little")
     with pytest.raises(JournalError, match="format 2"):
         opened(disk=disk)

@@ -1,0 +1,102 @@
+"""A follower in another process while the writer dies, runs out of space or is replaced: it misses no record."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Final
+
+import pytest
+
+from astyqueue.errors import JournalFull
+from astyqueue.journal import BYTES, Reader, ReadOnlyJournal
+from astyqueue.testing import TimeMachine
+from tests.support.simulated_disk import SimulatedDisk
+from tests.unit.journal.conftest import FOLDER, Opening
+
+#: It needs six pages of 256 bytes.
+LARGE: Final = b"x" * 500
+
+
+class Killed(BaseException):
+    """The process of the writer ends here."""
+
+
+def follower(disk: SimulatedDisk, clock: TimeMachine) -> Reader[bytes]:
+    return ReadOnlyJournal.open(FOLDER, codec=BYTES, disk=disk, clock=clock).read(follow=True)
+
+
+def taken(reader: Reader[bytes]) -> list[bytes]:
+    return [record.value for record in reader.take(100)]
+
+
+def kill_at_write(disk: SimulatedDisk, number: int) -> None:
+    """Have the process that writes end before its write of this number, counted from now."""
+    count = itertools.count()
+
+    def kill() -> None:
+        if next(count) == number:
+            raise Killed
+
+    disk.before_write = kill
+
+
+@pytest.mark.parametrize("before", [[], [b"a", b"b"]], ids=["first record", "third record"])
+@pytest.mark.parametrize("write", range(6))
+def test_a_follower_in_a_record_that_a_killed_writer_did_not_finish_gets_all_that_its_successor_appends(
+    write: int, before: list[bytes], opened: Opening, disk: SimulatedDisk, clock: TimeMachine
+) -> None:
+    journal = opened()
+    journal.append_many(before)
+    reader = follower(disk, clock)
+    assert taken(reader) == before
+    kill_at_write(disk, write)
+    try:
+        journal.append(LARGE)
+    except Killed:
+        before = [*before]
+    else:
+        before = [*before, LARGE]
+    disk.before_write = lambda: None
+    journal.abandon()
+    got = taken(reader)
+    for _ in range(2):
+        journal = opened()
+        after = [b"%d" % number * 40 for number in range(6)]
+        journal.append_many([*after, LARGE[::-1]])
+        journal.abandon()
+        got += taken(reader)
+        before = [*before, *after, LARGE[::-1]]
+    assert [value for value in got if value in before] == before[len(before) - len(got) :]
+    assert reader.skipped == []
+    assert [record.value for record in opened().read()] == before
+
+
+@pytest.mark.parametrize("reopened", [False, True])
+@pytest.mark.parametrize("room", range(0, 800, 37))
+def test_a_follower_in_a_record_for_which_the_disk_has_no_space_gets_all_that_is_appended_later(
+    room: int,
+    reopened: bool,  # noqa: FBT001 - a parameter
+    opened: Opening,
+    disk: SimulatedDisk,
+    clock: TimeMachine,
+) -> None:
+    journal = opened(when_full="raise")
+    journal.append(b"a")
+    reader = follower(disk, clock)
+    assert taken(reader) == [b"a"]
+    seen: list[bytes] = []
+    disk.before_write = lambda: seen.extend(taken(reader))
+    disk.room = room
+    expected = [b"%d" % number * 40 for number in range(6)]
+    try:
+        journal.append(LARGE)
+    except JournalFull:
+        disk.room = None
+    else:
+        expected = [LARGE, *expected]
+    if reopened:
+        journal.close()
+        journal = opened()
+    journal.append_many(expected[-6:])
+    assert [*seen, *taken(reader)] == expected
+    assert reader.skipped == []
