@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypedDict, TypeVar, Unpack, 
 
 from astyqueue.clock import Clock, SystemClock
 from astyqueue.durations import Duration
-from astyqueue.errors import BadInput, JournalFull, JournalInUse
+from astyqueue.errors import BadInput, BadSetting, JournalFull, JournalInUse
 from astyqueue.journal.cursor import stored_cursors
 from astyqueue.journal.disk import Disk, DiskFile, LocalDisk
 from astyqueue.journal.pages import Pages
@@ -48,7 +48,7 @@ class Journal(Readable[T]):
     """A journal open for writing, by this object alone: the system frees its lock however the process ends.
 
     Thread-safe. A child that was forked must not use it. Close it, or use it in a `with` block: records that wait in
-    its buffer are written then.
+    its buffer are written then. A program that ends without that, but is not killed, writes them at its end.
     """
 
     def __init__(self, source: WrittenHere, codec: Codec[T], writer: Writer, lock: DiskFile, *, batch: int) -> None:
@@ -75,8 +75,8 @@ class Journal(Readable[T]):
         JournalInUse if it is open for writing elsewhere. A journal keeps the page size it was created with.
         """
         clock, disk = options.get("clock") or SystemClock(), options.get("disk") or LocalDisk()
-        pages = Pages(disk, Path(directory), checked_name(options.get("prefix", "journal"), "journal"))
         asked = _settings(options)
+        pages = Pages(disk, Path(directory), checked_name(options.get("prefix", "journal"), "journal"))
         pages.disk.make_directory(pages.directory)
         lock = _locked(pages)
         try:
@@ -170,8 +170,8 @@ class Journal(Readable[T]):
     def close(self) -> None:
         """Write what waits, sync it unless durability is "none", and let other processes open the journal.
 
-        Its readers end. It is closed also if this raises JournalFull or JournalFailed, which then cost the records in
-        the buffer.
+        Appends are refused from its beginning on, and its readers end. It is closed also if this raises JournalFull or
+        JournalFailed, which then cost the records in the buffer.
         """
         try:
             self._writer.close()
@@ -202,6 +202,9 @@ def _checked(payload: object) -> bytes:
 
 
 def _settings(options: Options) -> Settings:
+    if unknown := [name for name in options if name not in Options.__annotations__]:
+        message = f"unknown option {unknown[0]!r}: a journal has {', '.join(sorted(Options.__annotations__))}"
+        raise BadSetting(message)
     return checked_settings(
         page_size=options.get("page_size", "16MiB"),
         durability=options.get("durability", "batch"),

@@ -6,10 +6,12 @@ the lock: appends go on meanwhile, and the next sync is for all of them.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import logging
 import os
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
@@ -134,11 +136,12 @@ class Writer:
         self._is_syncing = False
         self._process: Final = os.getpid()
         self._failed: JournalFailed | None = None
-        self._closed = False
+        self._is_closing = self._closed = False
         self._is_full = False
         self._timer: Final = BatchTimer(
             clock, settings.batch_delay_us, is_open=self._has_unfinished, finish=self._finish_batch
         )
+        _unclosed.add(self)
 
     @property
     def published(self) -> tuple[int, int | None]:
@@ -199,6 +202,8 @@ class Writer:
     def _add(self, payloads: Sequence[bytes], done: int) -> Position:
         with self._lock:
             self._check()
+            if self._is_closing:
+                raise self._was_closed()
             try:
                 return self._out.add(payloads, done, self._clock.now())
             except (OSError, JournalFailed) as error:
@@ -312,33 +317,60 @@ class Writer:
 
     def _check(self) -> None:
         if self._closed:
-            message = f"journal {self._place} was closed: open it again"
-            raise Closed(message)
+            raise self._was_closed()
         if self._failed is not None:
             raise JournalFailed(self._failed.place, self._failed.reason)
         if os.getpid() != self._process:
             message = f"journal {self._place} was opened before a fork: open it in the child, once the parent closed it"
             raise Closed(message)
 
+    def _was_closed(self) -> Closed:
+        return Closed(f"journal {self._place} was closed: open it again")
+
     def _fail(self, error: OSError | JournalFailed) -> JournalFailed:
         """Take nothing more: after a failed sync the system may have forgotten what it did not write."""
         self._failed = error if isinstance(error, JournalFailed) else JournalFailed(self._place, str(error))
         return self._failed
 
+    def finish(self) -> None:
+        """Write and sync what waits, except that durability "none" does not sync. Nothing after a failure or a fork."""
+        if self._failed is None and self._process == os.getpid():
+            self.flush() if self._settings.durability is Durability.NONE else self.sync()
+
     def close(self) -> None:
-        """Write and sync what waits, except that durability "none" does not sync; then close the files.
+        """Refuse appends, finish what waits, and close the files.
 
         Raises what kept records of the buffer from being written; the journal is closed then too.
         """
-        if self._closed or self._process != os.getpid():
+        if self._process != os.getpid():
             return
-        self._timer.close()
+        with self._changed:
+            if self._is_closing:
+                self._changed.wait_for(lambda: self._closed)
+                return
+            self._is_closing = True
         try:
-            if self._failed is None:
-                self.flush() if self._settings.durability is Durability.NONE else self.sync()
+            self._timer.close()
+            self.finish()
         finally:
             with self._changed:
                 self._changed.wait_for(lambda: not self._is_syncing)
                 self._closed = True
                 self._out.close()
+                self._changed.notify_all()
             self._listeners.notify()
+
+
+#: Those that the end of the program finishes, if they were not closed.
+_unclosed: Final = weakref.WeakSet[Writer]()
+
+
+@atexit.register
+def _finish_unclosed() -> None:
+    for writer in tuple(_unclosed):
+        try:
+            writer.finish()
+        except (JournalFull, JournalFailed) as error:
+            _log.warning(facts_line("journal records lost at exit", {"reason": error}))
+        except Closed:
+            continue

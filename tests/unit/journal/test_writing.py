@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -199,6 +202,61 @@ def test_a_closed_journal_refuses_appends_and_syncs_and_may_be_closed_again(open
         journal.cursor("a").commit(journal.append(b"a"))
 
 
+def test_an_append_beside_a_close_is_kept_or_refused(opened: Opening, disk: SimulatedDisk) -> None:
+    journal = opened(durability="batch", page_size="1MiB")
+    journal.append(b"before")
+    accepted = [b"before"]
+
+    def append_beside() -> None:
+        disk.before_sync = lambda: None
+        with contextlib.suppress(Closed):
+            journal.append(b"beside")
+            accepted.append(b"beside")
+
+    def append_while_the_disk_syncs() -> None:
+        beside = threading.Thread(target=append_beside, daemon=True)
+        beside.start()
+        beside.join(DEADLINE)
+        assert not beside.is_alive()
+
+    disk.before_sync = append_while_the_disk_syncs
+    journal.close()
+    assert values(opened()) == accepted
+
+
+def test_a_second_close_returns_when_the_first_has_written_all(opened: Opening, disk: SimulatedDisk) -> None:
+    journal = opened(durability="batch")
+    journal.append(b"a")
+    second = threading.Thread(target=journal.close, daemon=True)
+
+    def close_twice() -> None:
+        disk.before_sync = lambda: None
+        second.start()
+        with pytest.raises(JournalInUse):
+            opened()
+
+    disk.before_sync = close_twice
+    journal.close()
+    second.join(DEADLINE)
+    assert not second.is_alive()
+    assert values(opened()) == [b"a"]
+
+
+@pytest.mark.parametrize("durability", ["none", "batch"])
+@pytest.mark.parametrize("kept", ["", "journal = "])
+def test_a_program_that_ends_without_a_close_writes_what_it_appended(
+    kept: str, durability: str, tmp_path: Path
+) -> None:
+    program = (
+        "from astyqueue.journal import Journal\n"
+        f"{kept}Journal.open({str(tmp_path)!r}, durability={durability!r}, batch_delay='1h')"
+    )
+    program += ".append(1)" if not kept else "\njournal.append(1)"
+    subprocess.run([sys.executable, "-c", program], check=True)
+    with Journal.open(tmp_path) as journal:
+        assert [record.value for record in journal.read()] == [1]
+
+
 def test_after_a_failed_sync_the_journal_takes_nothing_more(opened: Opening, disk: SimulatedDisk) -> None:
     journal = opened()
     journal.append(b"a")
@@ -293,6 +351,7 @@ def test_json_refuses_what_would_not_come_back(tmp_path: Path) -> None:
         ({"batch_delay": "soon"}, "batch_delay"),
         ({"cap": "20MiB"}, "at least two pages"),
         ({"prefix": "../escape"}, "is not a name"),
+        ({"durabilty": "each"}, "unknown option 'durabilty'.* durability,"),
     ],
 )
 def test_a_wrong_setting_is_named(options: dict[str, object], message: str, tmp_path: Path) -> None:
