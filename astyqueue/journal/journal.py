@@ -83,7 +83,7 @@ class Journal(Readable[T]):
             pages.refresh()
             settings = with_page_size(asked, stored_page_size(pages))
             listeners = Listeners(clock)
-            writer = Writer(pages, settings, clock, find_end(pages), listeners)
+            writer = Writer(pages, settings, clock, find_end(pages), listeners=listeners, lock=lock)
             cursors = stored_cursors(pages.disk, pages.directory, pages.prefix)
             writer.skip_to(max((position.sequence for _, position in cursors if position), default=0))
         except BaseException:
@@ -218,13 +218,17 @@ def _settings(options: Options) -> Settings:
 
 def _locked(pages: Pages) -> DiskFile:
     """The file whose lock the writer of a journal has; it names the process, for the error of another one."""
-    path = pages.directory / f"{pages.prefix}.lock"
-    lock = pages.disk.open(path, write=True, create=True)
-    if not lock.lock(exclusive=True):
-        holder = lock.read_at(0, 100).decode(errors="replace").strip()
-        lock.close()
-        what = "journal"
-        raise JournalInUse(what, str(path), holder)
+    path = pages.lock_path
+    while True:
+        lock = pages.disk.open(path, write=True, create=True)
+        if not lock.lock(exclusive=True):
+            holder = lock.read_at(0, 100).decode(errors="replace").strip()
+            lock.close()
+            what = "journal"
+            raise JournalInUse(what, str(path), holder)
+        if lock.is_linked():
+            break
+        lock.close()  # it was removed meanwhile: others lock the new one
     with contextlib.suppress(OSError):  # on a full disk the lock holds without a name in it
         lock.truncate(0)
         lock.write_at(0, f"process {os.getpid()}\n".encode())

@@ -102,14 +102,15 @@ class PageWriter:
     the end of that page.
     """
 
-    def __init__(self, pages: Pages, settings: Settings, retention: Retention, end: End) -> None:
-        """Continue at this end, which is on the disk."""
+    def __init__(self, pages: Pages, settings: Settings, retention: Retention, end: End, *, lock: DiskFile) -> None:
+        """Continue at this end, which is on the disk. `lock` is the file that keeps other writers out."""
         self.number = end.number
         self.sequence = self.written = self.synced = end.sequence
         self.published: tuple[int, int | None] = (end.number, end.page.at if end.page else None)
         self._arrived = end.arrived
         self._page = end.page
         self._pages: Final = pages
+        self._lock: Final = lock
         self._settings: Final = settings
         self._retention: Final = retention
         self._page_size: Final = settings.page_size
@@ -277,7 +278,10 @@ class PageWriter:
         return count
 
     def _roll(self, needed: int, arrived: int) -> None:
-        """Go on in a new page, if the cap leaves room for all that are needed."""
+        """Go on in a new page, if the cap leaves room for all that are needed; JournalFailed without a lock."""
+        if not self._lock.is_linked():
+            reason = f"{self._pages.lock_path.name} was removed, so that another process may be writing too"
+            raise JournalFailed(str(self._pages.directory), reason)
         self.flush()
         if self._settings.retain_us is not None:
             self._retention.reclaim(self.number)

@@ -194,6 +194,11 @@ class Pages:
         """The file of a page's index."""
         return self.directory / f"{self.prefix}-{number}.index"
 
+    @property
+    def lock_path(self) -> Path:
+        """The file that the writer has locked."""
+        return self.directory / f"{self.prefix}.lock"
+
     def open(self, number: int) -> DiskFile:
         """The file of a page, for reading and syncing."""
         return self.disk.open(self.path(number))
@@ -247,11 +252,11 @@ class Pages:
         self._indexes.pop(number, None)
 
     def remove_unless_read(self, number: int) -> bool:
-        """Remove a page unless a reader of any process is inside it; whether it is gone."""
+        """Remove a page unless a reader of any process is inside it; whether it is gone, also if by another hand."""
         with contextlib.suppress(FileNotFoundError), contextlib.closing(self.open(number)) as file:
             if not file.lock(exclusive=True):
                 return False
-            self.remove(number)
+        self.remove(number)
         return True
 
     def seek(

@@ -18,6 +18,7 @@ from typing import Final
 from astyqueue.clock import Clock
 from astyqueue.errors import Closed, JournalFailed, JournalFull
 from astyqueue.journal.cursor import Retention
+from astyqueue.journal.disk import DiskFile
 from astyqueue.journal.page_writer import NoRoom, PageWriter, Unsynced
 from astyqueue.journal.pages import PageIndex, Pages
 from astyqueue.journal.records import Position
@@ -123,14 +124,20 @@ class BatchTimer:
 class Writer:
     """The only writer of a journal. Thread-safe, but not to be used in a forked process."""
 
-    def __init__(self, pages: Pages, settings: Settings, clock: Clock, end: End, listeners: Listeners) -> None:
-        """Continue at the end of the journal; `listeners` hear of new records and of room."""
+    def __init__(
+        self, pages: Pages, settings: Settings, clock: Clock, end: End, *, listeners: Listeners, lock: DiskFile
+    ) -> None:
+        """Continue at the end of the journal; `listeners` hear of new records and of room.
+
+        `lock` keeps other writers out. It is kept as long as this writer, also if the journal was forgotten: its thread
+        may have something to write.
+        """
         self._place: Final = str(pages.directory)
         self._settings: Final = settings
         self._clock: Final = clock
         self._listeners: Final = listeners
         self.retention: Final = Retention(pages, settings, clock)
-        self._out: Final = PageWriter(pages, settings, self.retention, end)
+        self._out: Final = PageWriter(pages, settings, self.retention, end, lock=lock)
         self._lock: Final = threading.Lock()
         self._changed: Final = threading.Condition(self._lock)
         self._is_syncing = False
@@ -190,9 +197,12 @@ class Writer:
             self._settings.durability is Durability.BATCH
             and position.sequence - self._out.synced >= self._settings.batch_records
         ):
-            # Without room the records stay in the buffer, and the next append waits or raises.
-            with contextlib.suppress(JournalFull):
+            try:
                 self.sync_to(position.sequence)
+            except (
+                JournalFull
+            ):  # the records stay in the buffer: the timer tries again, the next append waits or raises
+                self._timer.started()
         else:
             self._timer.started()
         if self._listeners:

@@ -17,7 +17,7 @@ from astyqueue.errors import BadInput, BadSetting, Closed, JournalFull, JournalI
 from astyqueue.journal import BYTES, Journal, ReadOnlyJournal
 from astyqueue.testing import TimeMachine
 from tests.support.simulated_disk import SimulatedDisk
-from tests.unit.journal.conftest import FOLDER, Opening
+from tests.unit.journal.conftest import FOLDER, Opening, until_true
 
 DEADLINE: Final = 20
 #: One record in each page of a test.
@@ -339,6 +339,32 @@ def test_a_full_disk_makes_an_append_wait_until_there_is_space(
     clock.advance("1s")
     appending.join(DEADLINE)
     assert values(journal) == [LARGE, b"b"]
+
+
+def test_a_batch_for_which_the_disk_had_no_space_is_synced_once_it_has(
+    opened: Opening, disk: SimulatedDisk, clock: TimeMachine
+) -> None:
+    journal = opened(durability="batch", batch_records=2, batch_delay="10ms", page_size="1MiB")
+    disk.room = 0
+    journal.append_many([b"a", b"b"])
+    clock.when_waiting(1, DEADLINE)
+    disk.room = None
+    clock.advance("10ms")
+    until_true(lambda: journal.stat().synced_sequence == 2)
+
+
+def test_an_append_at_the_cap_goes_on_where_a_page_was_removed_by_hand(opened: Opening, disk: SimulatedDisk) -> None:
+    journal = opened(cap=3 * 256, when_full="raise")
+    cursor = journal.cursor("mail")
+    journal.append_many([LARGE] * 3)
+    cursor.commit(next(journal.read()))
+    disk.remove(FOLDER / "journal-1.page")
+    appending = threading.Thread(target=journal.append, args=(LARGE,), daemon=True)
+    appending.start()
+    appending.join(DEADLINE)
+    assert not appending.is_alive()
+    assert values(journal, after=1) == [LARGE] * 3
+    assert journal.stat().pages == 3
 
 
 def test_a_full_disk_has_the_oldest_page_dropped(opened: Opening, disk: SimulatedDisk) -> None:

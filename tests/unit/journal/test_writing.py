@@ -8,33 +8,20 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
-from astyqueue.clock import SystemClock
 from astyqueue.errors import BadInput, BadSetting, Closed, JournalError, JournalFailed, JournalInUse, UndecodableRecord
 from astyqueue.journal import BYTES, JSON, UTF8, Codec, Journal, ReadOnlyJournal, TextCodec
 from astyqueue.testing import TimeMachine
-from astyqueue.units import SECOND
-from astyqueue.waiting import Wakeup
 from tests.support.simulated_disk import SimulatedDisk
-from tests.unit.journal.conftest import FOLDER, Opening
+from tests.unit.journal.conftest import FOLDER, Opening, until_true
 
 DEADLINE: Final = 20
 #: The process is written into the file of the lock.
 LOCK_WRITES: Final = 1
-
-
-def until_true(condition: Callable[[], bool]) -> None:
-    """Return once the condition holds, which is looked at every 10 ms; fail after the deadline."""
-    real = SystemClock()
-    deadline, wakeup = real.monotonic() + DEADLINE * SECOND, Wakeup(real)
-    while not condition():
-        assert real.monotonic() < deadline
-        wakeup.wait(real.monotonic() + SECOND // 100)
 
 
 def values(journal: Journal[bytes] | ReadOnlyJournal[bytes]) -> list[bytes]:
