@@ -341,7 +341,8 @@ class JournalFull(JournalError):
         self.appended = appended
         super().__init__(
             f"journal {place} is full ({reason}): {appended} values of this call were appended, the others were not. "
-            "Let its readers commit their cursors and call reclaim(), raise its cap, or free disk space"
+            "It has room again once its readers commit their cursors and reclaim() was called (in a spool: once the "
+            "store takes messages again), with a larger cap, or with disk space"
         )
 
 

@@ -121,6 +121,39 @@ class BatchTimer:
                 self._finish()
 
 
+class Room:
+    """Where appends wait for room. Logs when one has waited for a second, and when one has found room after that."""
+
+    def __init__(self, place: str, clock: Clock, listeners: Listeners) -> None:
+        """`place` is the journal, for the log; `listeners` hear of pages that went and of cursors."""
+        self._place: Final = place
+        self._clock: Final = clock
+        self._listeners: Final = listeners
+        self._lock: Final = threading.Lock()
+        self._is_told = False
+
+    def wait(self, reason: str, make: Callable[[], object]) -> None:
+        """Return when there may be room, unless `make` makes some at once. `reason` is why there is none."""
+        with self._listeners.listening() as wakeup:
+            if make():  # a cursor may have been committed before this thread listened
+                return
+            until = self._clock.monotonic() + _ROOM_POLL_US
+            wakeup.wait(until)
+        if self._clock.monotonic() >= until and self._changed_to(told=True):
+            facts = {"journal": self._place, "reason": reason, "effect": "appends wait"}
+            _log.warning(facts_line("journal full", facts))
+
+    def found(self) -> None:
+        """An append that waited goes on."""
+        if self._changed_to(told=False):
+            _log.warning(facts_line("journal has room again", {"journal": self._place}))
+
+    def _changed_to(self, *, told: bool) -> bool:
+        with self._lock:
+            was_told, self._is_told = self._is_told, told
+        return was_told != told
+
+
 class Writer:
     """The only writer of a journal. Thread-safe, but not to be used in a forked process."""
 
@@ -145,6 +178,7 @@ class Writer:
         self._failed: JournalFailed | None = None
         self._is_closing = self._closed = False
         self._is_full = False
+        self._room: Final = Room(self._place, clock, listeners)
         self._timer: Final = BatchTimer(
             clock, settings.batch_delay_us, is_open=self._has_unfinished, finish=self._finish_batch
         )
@@ -181,16 +215,18 @@ class Writer:
         that waits raises JournalFull once `stop` is set and the listeners are notified.
         """
         self._out.check(payloads)
-        done = 0
+        done, waited = 0, False
         while True:
             try:
                 position = self._add(payloads, done)
                 break
             except NoRoom as full:
-                done = full.done
+                done, waited = full.done, True
                 if stop is not None and stop.is_set():
                     raise JournalFull(self._place, str(full), appended=done) from full
                 self._make_room(full)
+        if waited:
+            self._room.found()
         if self._settings.durability is Durability.EACH:
             self.sync_to(position.sequence)
         elif (
@@ -234,9 +270,7 @@ class Writer:
             if full.done and self._settings.durability is Durability.EACH:
                 self.sync_to(self._out.written)
             raise JournalFull(self._place, str(full), appended=full.done)
-        with self._listeners.listening() as wakeup:
-            if not self.reclaim():  # a cursor may have been committed before this thread listened
-                wakeup.wait(self._clock.monotonic() + _ROOM_POLL_US)
+        self._room.wait(str(full), self.reclaim)
 
     def reclaim(self, *, ignore_cursors: bool = False) -> int:
         """Remove the pages that may go, and return how many."""

@@ -326,8 +326,8 @@ def test_a_disk_that_is_full_at_any_byte_costs_nothing_that_was_accepted(
             assert values(reopened) == [*accepted, b"after"]
 
 
-def test_a_full_disk_makes_an_append_wait_until_there_is_space(
-    opened: Opening, disk: SimulatedDisk, clock: TimeMachine
+def test_a_full_disk_makes_an_append_wait_until_there_is_space_and_both_are_logged(
+    opened: Opening, disk: SimulatedDisk, clock: TimeMachine, caplog: pytest.LogCaptureFixture
 ) -> None:
     journal = opened(when_full="block")
     journal.append(LARGE)
@@ -335,10 +335,19 @@ def test_a_full_disk_makes_an_append_wait_until_there_is_space(
     appending = threading.Thread(target=lambda: journal.append(b"b"), daemon=True)
     appending.start()
     clock.when_waiting(1, DEADLINE)
+    assert caplog.messages == []
+    for _ in range(3):
+        clock.advance("1s")
+        clock.when_waiting(1, DEADLINE)
+    [full] = caplog.messages
+    assert "journal full" in full
+    assert "No space left" in full
+    assert 'effect="appends wait"' in full
     disk.room = 1000
     clock.advance("1s")
     appending.join(DEADLINE)
     assert values(journal) == [LARGE, b"b"]
+    assert "journal has room again" in caplog.messages[1]
 
 
 def test_a_batch_for_which_the_disk_had_no_space_is_synced_once_it_has(
