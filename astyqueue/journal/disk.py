@@ -9,7 +9,7 @@ import os
 from pathlib import Path
 from typing import Final, Protocol
 
-from astyqueue.files import for_owner
+from astyqueue.files import for_owner, sync_names
 
 #: Data and the size of a file, but not its times, which no reader needs; where a system lacks that, all of it.
 _sync = getattr(os, "fdatasync", os.fsync)
@@ -63,6 +63,10 @@ class Disk(Protocol):
 
     def names(self, directory: Path) -> list[str]:
         """The names of the files in this folder."""
+        ...
+
+    def has_directory(self, directory: Path) -> bool:
+        """Whether this folder is there."""
         ...
 
     def make_directory(self, directory: Path) -> None:
@@ -144,6 +148,10 @@ class LocalDisk:
         """The names of the files in this folder."""
         return os.listdir(directory)  # noqa: PTH208 - names are needed, not paths, and readers list often
 
+    def has_directory(self, directory: Path) -> bool:
+        """Whether this folder is there."""
+        return directory.is_dir()
+
     def make_directory(self, directory: Path) -> None:
         """Make the folder, for its owner only."""
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -154,8 +162,13 @@ class LocalDisk:
 
     def sync_directory(self, directory: Path) -> None:
         """`fsync` of the folder."""
-        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        sync_names(directory)
+
+
+def make_durable_directory(disk: Disk, directory: Path) -> None:
+    """Make a folder and those above it that are missing; their names are on the disk when it returns."""
+    missing = [folder for folder in (directory, *directory.parents) if not disk.has_directory(folder)]
+    disk.make_directory(directory)
+    for folder in reversed(missing):
+        with contextlib.suppress(PermissionError):  # in a folder that this user may change and not read
+            disk.sync_directory(folder.parent)

@@ -15,7 +15,7 @@ from astyqueue.clock import Clock, SystemClock
 from astyqueue.durations import Duration
 from astyqueue.errors import BadInput, BadSetting, JournalFull, JournalInUse
 from astyqueue.journal.cursor import stored_cursors
-from astyqueue.journal.disk import Disk, DiskFile, LocalDisk
+from astyqueue.journal.disk import Disk, DiskFile, LocalDisk, make_durable_directory
 from astyqueue.journal.pages import Pages
 from astyqueue.journal.read_only_journal import Readable, Stat, WrittenHere
 from astyqueue.journal.records import JSON, Codec, Position
@@ -77,7 +77,7 @@ class Journal(Readable[T]):
         clock, disk = options.get("clock") or SystemClock(), options.get("disk") or LocalDisk()
         asked = _settings(options)
         pages = Pages(disk, Path(directory), checked_name(options.get("prefix", "journal"), "journal"))
-        pages.disk.make_directory(pages.directory)
+        make_durable_directory(disk, pages.directory)
         lock = _locked(pages)
         try:
             pages.refresh()

@@ -14,6 +14,8 @@ from itertools import product
 from pathlib import Path
 from typing import Self
 
+ROOT = Path("/")
+
 
 @dataclass(eq=False)
 class Node:
@@ -92,6 +94,8 @@ class SimulatedDisk:
         self.changes: list[Change] = []
         self.names_seen: dict[Path, Node] = {}
         self.names_durable: dict[Path, Node] = {}
+        self.folders_seen: set[Path] = {ROOT}
+        self.folders_durable: set[Path] = {ROOT}
         self.room: int | None = None
         self.syncs = 0
         self.writes = 0
@@ -102,7 +106,7 @@ class SimulatedDisk:
     def open(self, path: Path, *, write: bool = False, create: bool = False) -> OpenedFile:
         del write
         if path not in self.names_seen:
-            if not create:
+            if not create or path.parent not in self.folders_seen:
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
             self.apply(Change("create", path))
         return OpenedFile(self, path, self.names_seen[path])
@@ -110,8 +114,13 @@ class SimulatedDisk:
     def names(self, directory: Path) -> list[str]:
         return [path.name for path in self.names_seen if path.parent == directory]
 
+    def has_directory(self, directory: Path) -> bool:
+        return directory in self.folders_seen
+
     def make_directory(self, directory: Path) -> None:
-        """Folders are there when they are needed."""
+        for folder in (*reversed(directory.parents), directory):
+            if folder not in self.folders_seen:
+                self.apply(Change("make_folder", folder))
 
     def remove(self, path: Path) -> None:
         if path in self.names_seen:
@@ -149,10 +158,17 @@ class SimulatedDisk:
             removed.links -= 1
             if self.room is not None:
                 self.room += len(removed.seen)
+        elif change.kind == "make_folder":
+            self.folders_seen.add(path)
         elif change.kind == "sync_names":
-            self.names_durable = dict(self.names_seen)
+            self._sync_names(path)
         elif node is not None:
             self._apply_to_file(change, node)
+
+    def _sync_names(self, folder: Path) -> None:
+        others = {path: node for path, node in self.names_durable.items() if path.parent != folder}
+        self.names_durable = others | {path: node for path, node in self.names_seen.items() if path.parent == folder}
+        self.folders_durable |= {path for path in self.folders_seen if path.parent == folder}
 
     def _apply_to_file(self, change: Change, node: Node) -> None:
         if change.kind == "write":
@@ -176,7 +192,12 @@ class SimulatedDisk:
         """The disk after its machine died, or after its process died, which costs nothing that was written."""
         disk = SimulatedDisk()
         names = self.names_seen if keep_unsynced else self.names_durable
+        folders = self.folders_seen if keep_unsynced else self.folders_durable
+        disk.folders_seen = {folder for folder in folders if folders.issuperset(folder.parents)}
+        disk.folders_durable = set(disk.folders_seen)
         for path, node in names.items():
+            if path.parent not in disk.folders_seen:
+                continue
             content = bytes(node.seen) if keep_unsynced else node.durable
             disk.names_seen[path] = disk.names_durable[path] = Node(bytearray(content), content)
         return disk

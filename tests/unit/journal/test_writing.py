@@ -88,6 +88,14 @@ def test_a_record_is_on_the_disk_when_an_append_returns_with_durability_each(
         assert len(values(opened(disk=disk.rebooted(keep_unsynced=False)))) == number + 1
 
 
+def test_the_folders_that_were_made_for_a_journal_survive_the_machine(disk: SimulatedDisk, clock: TimeMachine) -> None:
+    folder = Path("/var/spool/shop/journal")
+    with Journal.open(folder, codec=BYTES, disk=disk, clock=clock, durability="each") as journal:
+        journal.append(b"a")
+        rebooted = disk.rebooted(keep_unsynced=False)
+    assert values(ReadOnlyJournal.open(folder, codec=BYTES, disk=rebooted, clock=clock)) == [b"a"]
+
+
 def test_a_batch_is_synced_after_its_number_of_records(opened: Opening, disk: SimulatedDisk) -> None:
     journal = opened(durability="batch", batch_records=3, page_size="1MiB")
     for number in range(1, 8):
