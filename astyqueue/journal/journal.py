@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import AsyncGenerator, AsyncIterable, Generator, Iterable
+from collections.abc import AsyncGenerator, AsyncIterable, Generator, Iterable, Iterator
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
@@ -14,10 +15,11 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypedDict, TypeVar, Unpack, 
 from astyqueue.clock import Clock, SystemClock
 from astyqueue.durations import Duration
 from astyqueue.errors import BadInput, BadSetting, JournalFull, JournalInUse
-from astyqueue.journal.cursor import stored_cursors
+from astyqueue.journal.cursor import Cursor, cursor_path, stored_cursors
 from astyqueue.journal.disk import Disk, DiskFile, LocalDisk, make_durable_directory
 from astyqueue.journal.pages import Pages
 from astyqueue.journal.read_only_journal import Readable, Stat, WrittenHere
+from astyqueue.journal.reader import Reader
 from astyqueue.journal.records import JSON, Codec, Position
 from astyqueue.journal.recovery import find_end, stored_page_size
 from astyqueue.journal.settings import Settings, Size, checked_name, checked_settings, with_page_size
@@ -57,6 +59,7 @@ class Journal(Readable[T]):
         self._writer: Final = writer
         self._lock: Final = lock
         self._batch: Final = batch
+        self._streams: Final[set[str]] = set()
 
     @overload
     @classmethod
@@ -83,9 +86,10 @@ class Journal(Readable[T]):
             pages.refresh()
             settings = with_page_size(asked, stored_page_size(pages))
             listeners = Listeners(clock)
-            writer = Writer(pages, settings, clock, find_end(pages), listeners=listeners, lock=lock)
+            end = find_end(pages)
             cursors = stored_cursors(pages.disk, pages.directory, pages.prefix)
-            writer.skip_to(max((position.sequence for _, position in cursors if position), default=0))
+            end.sequence = max(end.sequence, *(position.sequence for _, position in cursors if position), 0)
+            writer = Writer(pages, settings, clock, end, listeners=listeners, lock=lock)
         except BaseException:
             lock.close()
             raise
@@ -146,7 +150,9 @@ class Journal(Readable[T]):
         """The items, each after it went through the journal: the disk takes what the consumer is too slow for.
 
         Items are read from their source in a thread, in order. What an earlier run left behind the cursor comes first,
-        so an item comes at least once. An error of the source is raised after the items that it gave before.
+        so an item comes at least once. An error of the source is raised after the items that it gave before. A consumer
+        that leaves early leaves what was taken from the source behind the cursor, unless the journal is full. The first
+        item raises JournalInUse if another stream, or another process, has the cursor.
         """
         return self._stream(cursor).run(items)
 
@@ -157,12 +163,26 @@ class Journal(Readable[T]):
     def _stream(self, name: str) -> PersistedStream[T]:
         from astyqueue.journal.persisted_stream import PersistedStream  # noqa: PLC0415 - it loads asyncio
 
-        cursor = self.cursor(name)
-
         def append(values: Iterable[T], stop: threading.Event) -> Position:
             return self._writer.append([self._encoded(value) for value in values], stop=stop)
 
-        return PersistedStream(self.read(cursor=cursor), cursor, append, self._source.listeners)
+        checked_name(name, "cursor")
+        return PersistedStream(partial(self._streaming, name), append, self._source.listeners)
+
+    @contextlib.contextmanager
+    def _streaming(self, name: str) -> Iterator[tuple[Reader[T], Cursor]]:
+        """Have one stream alone use this cursor; JournalInUse if another one does."""
+        with self._cursor_lock:
+            if name in self._streams:
+                what, path = f"cursor {name!r}", cursor_path(self._pages.directory, self._pages.prefix, name)
+                raise JournalInUse(what, str(path), "another stream of this process")
+            self._streams.add(name)
+        try:
+            with contextlib.closing(self.cursor(name)) as cursor, self.read(cursor=cursor) as reader:
+                yield reader, cursor
+        finally:
+            with self._cursor_lock:
+                self._streams.remove(name)
 
     def _sync_records(self, after: int, upto: int) -> None:  # noqa: ARG002 - the writer knows what it synced
         self._writer.sync_to(upto)

@@ -123,11 +123,6 @@ class PageWriter:
         self._before_skip = end.last_record
         self.syncs: Final = Syncs(pages)
 
-    def skip_to(self, sequence: int) -> None:
-        """Give the next record a sequence behind this one. For the start, before any append."""
-        if sequence > self.sequence:
-            self.sequence = self.written = self.synced = self._skipped_to = sequence
-
     @property
     def has_unwritten(self) -> bool:
         """Whether records wait in the buffer."""

@@ -204,12 +204,8 @@ class Writer:
         """The index of the page that is written to."""
         return self._out.index
 
-    def skip_to(self, sequence: int) -> None:
-        """Give the next record a sequence behind this one. For the start, before any append."""
-        self._out.skip_to(sequence)
-
     def append(self, payloads: Sequence[bytes], *, stop: threading.Event | None = None) -> Position:
-        """Append them in order and without others between; returns the place of the last.
+        """Append them in order; returns the place of the last. Others come between only while it waits for room.
 
         With durability "each" they are on the disk then. What happens without room is set by `when_full`; an append
         that waits raises JournalFull once `stop` is set and the listeners are notified.
@@ -217,11 +213,14 @@ class Writer:
         self._out.check(payloads)
         done, waited = 0, False
         while True:
+            written = self._out.written
             try:
                 position = self._add(payloads, done)
                 break
             except NoRoom as full:
                 done, waited = full.done, True
+                if self._out.written != written:  # those who wait for these may be the ones who make room
+                    self._listeners.notify()
                 if stop is not None and stop.is_set():
                     raise JournalFull(self._place, str(full), appended=done) from full
                 self._make_room(full)
