@@ -1,8 +1,9 @@
-"""A follower in another process while the writer dies, runs out of space or is replaced: it misses no record."""
+"""Followers while the writer dies, runs out of space, waits for room or is replaced: they miss no record."""
 
 from __future__ import annotations
 
 import itertools
+import threading
 from typing import Final
 
 import pytest
@@ -15,6 +16,9 @@ from tests.unit.journal.conftest import FOLDER, Opening
 
 #: It needs six pages of 256 bytes.
 LARGE: Final = b"x" * 500
+#: One record in each page.
+PAGE: Final = b"x" * 90
+DEADLINE: Final = 20
 
 
 class Killed(BaseException):
@@ -100,3 +104,24 @@ def test_a_follower_in_a_record_for_which_the_disk_has_no_space_gets_all_that_is
     journal.append_many(expected[-6:])
     assert [*seen, *taken(reader)] == expected
     assert reader.skipped == []
+
+
+def test_a_follower_gets_what_an_append_of_many_has_written_when_it_waits_for_room(opened: Opening) -> None:
+    journal = opened(cap=2 * 256, when_full="block")
+    cursor = journal.cursor("mail")
+    got: list[bytes] = []
+
+    def follow() -> None:
+        for record in journal.read(cursor=cursor, follow=True):
+            got.append(record.value)
+            cursor.commit(record)
+
+    following = threading.Thread(target=follow, daemon=True)
+    following.start()
+    appending = threading.Thread(target=journal.append_many, args=([PAGE] * 12,), daemon=True)
+    appending.start()
+    appending.join(DEADLINE)
+    assert not appending.is_alive()
+    journal.close()
+    following.join(DEADLINE)
+    assert got == [PAGE] * 12

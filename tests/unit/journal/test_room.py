@@ -274,27 +274,6 @@ def test_at_the_cap_an_append_waits_until_a_cursor_lets_a_page_go(
     del clock
 
 
-def test_a_follower_gets_what_an_append_of_many_has_written_when_it_waits_for_room(opened: Opening) -> None:
-    journal = opened(cap=2 * 256, when_full="block")
-    cursor = journal.cursor("mail")
-    got: list[bytes] = []
-
-    def follow() -> None:
-        for record in journal.read(cursor=cursor, follow=True):
-            got.append(record.value)
-            cursor.commit(record)
-
-    following = threading.Thread(target=follow, daemon=True)
-    following.start()
-    appending = threading.Thread(target=journal.append_many, args=([LARGE] * 12,), daemon=True)
-    appending.start()
-    appending.join(DEADLINE)
-    assert not appending.is_alive()
-    journal.close()
-    following.join(DEADLINE)
-    assert got == [LARGE] * 12
-
-
 def test_an_append_that_waits_for_room_ends_when_the_journal_is_closed(opened: Opening, clock: TimeMachine) -> None:
     journal = opened(cap=2 * 256, when_full="block")
     ended: list[BaseException] = []
