@@ -94,6 +94,35 @@ class Syncs:
             raise JournalFailed(str(self._pages.directory), str(error)) from error
 
 
+def check_fits(payloads: Sequence[bytes], settings: Settings) -> None:
+    """BadInput for a record that can never fit under the cap."""
+    if settings.cap is None:
+        return
+    in_page = settings.page_size - RECORDS_AT - OVERHEAD
+    allowed = max((settings.cap // settings.page_size - 1) * in_page - TOTAL.size, in_page)
+    longest = max(map(len, payloads), default=0)
+    if longest > allowed:
+        message = f"a record has {longest} bytes, under this cap at most {allowed} fit: raise the cap"
+        raise BadInput(message)
+
+
+class LeftOut:
+    """The sequences before the next record that no record has, because they may have been seen for what is gone."""
+
+    def __init__(self, last_record: int, upto: int) -> None:
+        """None between `last_record` and the one behind `upto`."""
+        self._last_record = last_record
+        self._upto = upto
+
+    def skip(self, last_record: int, upto: int) -> None:
+        """Leave out those between the last record and the one behind `upto`."""
+        self._last_record, self._upto = self.last_before(last_record), upto
+
+    def last_before(self, sequence: int) -> int:
+        """The last record up to this sequence, which is the last that was given or left out."""
+        return self._last_record if sequence == self._upto else sequence
+
+
 class PageWriter:
     """The end of a journal: the page that is written to, and the records that wait in the buffer.
 
@@ -119,8 +148,8 @@ class PageWriter:
         self._buffer: list[bytes] = []
         self._end = end.page.at if end.page else 0
         self._last_at = 0
-        self._skipped_to = end.sequence
-        self._before_skip = end.last_record
+        self._was_seen = False
+        self._left_out: Final = LeftOut(end.last_record, end.sequence)
         self.syncs: Final = Syncs(pages)
 
     @property
@@ -132,15 +161,6 @@ class PageWriter:
     def index(self) -> PageIndex | None:
         """The index of the page that is written to."""
         return self._page.index if self._page else None
-
-    def check(self, payloads: Sequence[bytes]) -> None:
-        """BadInput for a record that can never fit under the cap."""
-        if self._settings.cap is not None:
-            allowed = (self._settings.cap // self._page_size - 1) * (self._capacity - OVERHEAD) - TOTAL.size
-            longest = max(map(len, payloads), default=0)
-            if longest > max(allowed, self._capacity - OVERHEAD):
-                message = f"a record has {longest} bytes, under this cap at most {allowed} fit: raise the cap"
-                raise BadInput(message)
 
     def add(self, payloads: Sequence[bytes], done: int, now: int) -> Position:
         """Accept the payloads from number `done` on; returns the place of the last.
@@ -165,7 +185,8 @@ class PageWriter:
         if length > self._capacity:
             self._add_large(payloads[done], arrived)
             return done + 1
-        if self._buffered >= _BUFFER or self.sequence - self.written >= self._unwritten_limit:
+        buffered = self._end - self._page.at if self._page else 0
+        if buffered >= _BUFFER or self.sequence - self.written >= self._unwritten_limit:
             self.flush()
         if self._page is None or self._end + length > self._page_size:
             self._roll(1, arrived)
@@ -195,10 +216,6 @@ class PageWriter:
         self._end, self.sequence, self._arrived = end, sequence, arrived
         index.last_sequence, index.last_arrived = sequence, arrived
         return done
-
-    @property
-    def _buffered(self) -> int:
-        return self._end - self._page.at if self._page else 0
 
     def _opened(self) -> OpenPage:
         assert self._page is not None  # noqa: S101 - for types: a page was begun before
@@ -248,8 +265,10 @@ class PageWriter:
             page.file.write_at(page.at, data)
         except OSError as error:
             if error.errno in NO_SPACE:
+                self._was_seen |= page.file.size() > max(page.at, RECORDS_AT)
                 page.file.truncate(page.at)
             raise
+        self._was_seen = False
         page.at += len(data)
         self._buffer = []
 
@@ -269,14 +288,31 @@ class PageWriter:
             del self._buffer[0 if self._page.at else 1 :]
             self._end = self._page.at or RECORDS_AT
             self._page.index.forget_from(self._end, self.written)
-            self.sequence = self.written
+            if self._was_seen:
+                self._leave_seen()
+            else:
+                self.sequence = self.written
         return count
+
+    def _leave_seen(self) -> None:
+        """Go on in a new page, behind the sequences that were taken back.
+
+        The disk had space for a part of them, so readers of other processes may be behind the end of this page.
+        """
+        self._left_out.skip(self.written, self.sequence)
+        if self.synced == self.written:
+            self.synced = self.sequence
+        self.written = self.sequence
+        self._was_seen = False
+        if self._opened().at:
+            self._seal()
+            self._pages.reserve(self.number + 1)
+        else:
+            self._remove_pages_from(self.number)
 
     def _roll(self, needed: int, arrived: int) -> None:
         """Go on in a new page, if the cap leaves room for all that are needed; JournalFailed without a lock."""
-        if not self._lock.is_linked():
-            reason = f"{self._pages.lock_path.name} was removed, so that another process may be writing too"
-            raise JournalFailed(str(self._pages.directory), reason)
+        _check_lock(self._lock, self._pages)
         self.flush()
         if self._settings.retain_us is not None:
             self._retention.reclaim(self.number)
@@ -292,7 +328,7 @@ class PageWriter:
     def _begin_page(self, arrived: int) -> None:
         number = self.number + 1
         file = self._pages.disk.open(self._pages.path(number), write=True, create=True)
-        before = self._before_skip if self.sequence == self._skipped_to else self.sequence
+        before = self._left_out.last_before(self.sequence)
         header = PageHeader(number, self._page_size, secrets.randbits(32), self.sequence + 1, arrived, before)
         self._pages.created(header)
         self._page = OpenPage(file, header, PageIndex(number, header.salt), 0)
@@ -317,7 +353,7 @@ class PageWriter:
         self._page = None
 
     def _remove_pages_from(self, first: int) -> None:
-        """Remove the pages of a large record that did not fit. Their numbers are not used again."""
+        """Remove the pages of what did not fit. Their numbers are not used again."""
         if self._page is not None:
             self.syncs.retire(self._page.file)
         self._pages.reserve(self.number + 1)
@@ -332,13 +368,16 @@ class PageWriter:
             if page.at > RECORDS_AT and not self._buffer and self._last_at >= RECORDS_AT:
                 page.index.end = page.at
                 self._pages.save_index(page.index)
-                save_hint(self._pages, self._hint(page.at))
+                end = (self.number, self._last_at, page.at, self.sequence)
+                save_hint(self._pages, Hint(self._page_size, *end, is_synced=self.synced == self.sequence))
             page.file.close()
         self.syncs.close_retired()
 
-    def _hint(self, end: int) -> Hint:
-        is_synced = self.synced == self.sequence
-        return Hint(self._page_size, self.number, self._last_at, end, is_synced=is_synced, sequence=self.sequence)
+
+def _check_lock(lock: DiskFile, pages: Pages) -> None:
+    if not lock.is_linked():
+        reason = f"{pages.lock_path.name} was removed, so that another process may be writing too"
+        raise JournalFailed(str(pages.directory), reason)
 
 
 def _parts(payload: bytes, size: int) -> list[bytes]:

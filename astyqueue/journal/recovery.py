@@ -61,9 +61,9 @@ class Hint:
     number: int
     last: int
     end: int
+    sequence: int
     #: Whether all pages were on the disk then: durability "none" leaves that to the system.
     is_synced: bool
-    sequence: int
 
 
 def hint_path(pages: Pages) -> Path:

@@ -19,7 +19,7 @@ from astyqueue.clock import Clock
 from astyqueue.errors import Closed, JournalFailed, JournalFull
 from astyqueue.journal.cursor import Retention
 from astyqueue.journal.disk import DiskFile
-from astyqueue.journal.page_writer import NoRoom, PageWriter, Unsynced
+from astyqueue.journal.page_writer import NoRoom, PageWriter, Unsynced, check_fits
 from astyqueue.journal.pages import PageIndex, Pages
 from astyqueue.journal.records import Position
 from astyqueue.journal.recovery import End
@@ -210,7 +210,7 @@ class Writer:
         With durability "each" they are on the disk then. What happens without room is set by `when_full`; an append
         that waits raises JournalFull once `stop` is set and the listeners are notified.
         """
-        self._out.check(payloads)
+        check_fits(payloads, self._settings)
         done, waited = 0, False
         while True:
             written = self._out.written

@@ -60,6 +60,7 @@ class OpenedFile:
         return len(self._node.seen)
 
     def truncate(self, size: int) -> None:
+        self._disk.before_truncate()
         self._disk.apply(Change("truncate", self._path, size), self._node)
 
     def sync(self) -> None:
@@ -102,6 +103,7 @@ class SimulatedDisk:
         self.sync_error: OSError | None = None
         self.before_sync: Callable[[], object] = lambda: None
         self.before_write: Callable[[], object] = lambda: None
+        self.before_truncate: Callable[[], object] = lambda: None
 
     def open(self, path: Path, *, write: bool = False, create: bool = False) -> OpenedFile:
         del write

