@@ -6,11 +6,13 @@ Nothing here is thread-safe: the caller has the lock of the writer.
 from __future__ import annotations
 
 import contextlib
+import logging
 import secrets
 from collections.abc import Sequence
 from typing import Final, NamedTuple, NoReturn
 from zlib import crc32
 
+from astyqueue.clock import instant
 from astyqueue.errors import BadInput, JournalFailed
 from astyqueue.journal.cursor import Retention
 from astyqueue.journal.disk import NO_SPACE, DiskFile
@@ -19,10 +21,15 @@ from astyqueue.journal.pages import PageIndex, Pages
 from astyqueue.journal.records import Position
 from astyqueue.journal.recovery import End, Hint, OpenPage, save_hint
 from astyqueue.journal.settings import Durability, Settings
-from astyqueue.units import NEVER
+from astyqueue.printable import facts_line
+from astyqueue.text import iso
+from astyqueue.units import NEVER, SECOND
 
 #: The buffer is written when it holds this much; a larger one was not faster.
 _BUFFER: Final = 256 << 10
+#: A clock this far behind the last record, in microseconds, is logged: it once ran ahead.
+_BEHIND_US: Final = 3_600 * SECOND
+_log: Final = logging.getLogger("astyqueue.journal")
 
 
 class NoRoom(Exception):
@@ -123,6 +130,24 @@ class LeftOut:
         return self._last_record if sequence == self._upto else sequence
 
 
+class LateClock:
+    """Logs once that records arrive at a moment of the future, where their ages and `retain` go wrong."""
+
+    def __init__(self, pages: Pages) -> None:
+        """Name this journal in the log."""
+        self._pages: Final = pages
+        self._is_told = False
+
+    def arrival(self, last: int, now: int) -> int:
+        """When a record arrives by a clock that is behind the last one: at the moment of that."""
+        if last - now > _BEHIND_US and not self._is_told:
+            self._is_told = True
+            journal = self._pages.directory / self._pages.prefix
+            facts = {"journal": journal, "last_record": iso(instant(last)), "clock": iso(instant(now))}
+            _log.warning(facts_line("journal clock behind its last record", facts))
+        return last
+
+
 class PageWriter:
     """The end of a journal: the page that is written to, and the records that wait in the buffer.
 
@@ -149,6 +174,7 @@ class PageWriter:
         self._end = end.page.at if end.page else 0
         self._last_at = 0
         self._was_seen = False
+        self._late_clock: Final = LateClock(pages)
         self._left_out: Final = LeftOut(end.last_record, end.sequence)
         self.syncs: Final = Syncs(pages)
 
@@ -168,7 +194,7 @@ class PageWriter:
         With durability "each" they are written when this returns, otherwise they may wait in the buffer. NoRoom says
         how many were accepted.
         """
-        arrived = max(self._arrived, now)
+        arrived = now if now >= self._arrived else self._late_clock.arrival(self._arrived, now)
         each = self._settings.durability is Durability.EACH
         try:
             while done < len(payloads):

@@ -197,6 +197,27 @@ def test_a_closed_journal_refuses_appends_and_syncs_and_may_be_closed_again(open
         journal.cursor("a").commit(journal.append(b"a"))
 
 
+def test_a_clock_that_is_an_hour_behind_the_last_record_is_logged_once_for_each_opening(
+    opened: Opening, clock: TimeMachine, caplog: pytest.LogCaptureFixture
+) -> None:
+    journal = opened()
+    before = clock.now()
+    clock.advance("10d")
+    ahead = journal.append(b"a").arrived_us
+    clock.set(ahead - 3_600 * 1_000_000)
+    journal.append(b"b")
+    assert caplog.messages == []
+    clock.set(before)
+    for _ in range(2):
+        assert journal.append(b"c").arrived_us == ahead
+    [message] = caplog.messages
+    assert "journal clock behind" in message
+    assert "2026-01-11T00:00:00" in message
+    journal.close()
+    opened().append(b"d")
+    assert len(caplog.messages) == 2
+
+
 def test_an_append_beside_a_close_is_kept_or_refused(opened: Opening, disk: SimulatedDisk) -> None:
     journal = opened(durability="batch", page_size="1MiB")
     journal.append(b"before")
