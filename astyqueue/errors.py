@@ -347,15 +347,22 @@ class JournalFull(JournalError):
 
 
 class JournalFailed(JournalError):
-    """The disk did not carry out a write or a sync of a journal, which takes nothing more until it is opened again."""
+    """The disk did not carry out a write or a sync of a journal, which takes nothing more until it is opened again.
 
-    def __init__(self, place: str, reason: str) -> None:
-        """`reason` is what the system reported."""
+    A cursor that it did not store stays open, at the place before or at the new one.
+    """
+
+    def __init__(self, place: str, reason: str, *, what: str = "") -> None:
+        """`reason` is what the system reported, `what` the cursor if it is not the journal itself."""
         self.place = place
         self.reason = reason
+        self.what = what
         super().__init__(
-            f"journal {place} takes nothing more, because a write or a sync failed ({reason}): records since the last "
-            "sync may be lost. Check the disk and open the journal again, which keeps all that can be read"
+            f"{what} in {place} was not stored ({reason}): records behind its place before may come again. "
+            "Check the disk, and commit again"
+            if what
+            else f"journal {place} takes nothing more, because a write or a sync failed ({reason}): records since the "
+            "last sync may be lost. Check the disk and open the journal again, which keeps all that can be read"
         )
 
 

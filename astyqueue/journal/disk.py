@@ -11,8 +11,17 @@ from typing import Final, Protocol
 
 from astyqueue.files import for_owner, sync_names
 
-#: Data and the size of a file, but not its times, which no reader needs; where a system lacks that, all of it.
-_sync = getattr(os, "fdatasync", os.fsync)
+#: The call that has a disk of macOS write what it has in its own memory; `fsync` does not there.
+_FULL_SYNC: Final[int | None] = getattr(fcntl, "F_FULLFSYNC", None)
+
+
+def _sync(descriptor: int) -> None:
+    """Write data and the size of a file, but not its times, which no reader needs; where a system lacks that, all."""
+    if _FULL_SYNC is not None:
+        fcntl.fcntl(descriptor, _FULL_SYNC)
+    else:
+        getattr(os, "fdatasync", os.fsync)(descriptor)
+
 
 #: Errors of a disk without space, which may have some later.
 NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
@@ -109,7 +118,7 @@ class LocalFile:
         os.ftruncate(self._descriptor, size)
 
     def sync(self) -> None:
-        """`fdatasync`, where the system has it."""
+        """`fdatasync`, where the system has it; `F_FULLFSYNC` on macOS."""
         _sync(self._descriptor)
 
     def lock(self, *, exclusive: bool) -> bool:

@@ -24,11 +24,16 @@ from astyqueue.journal.records import JSON, Codec, Position
 from astyqueue.journal.recovery import find_end, stored_page_size
 from astyqueue.journal.settings import Settings, Size, checked_name, checked_settings, with_page_size
 from astyqueue.journal.writer import Listeners, Writer
+from astyqueue.units import SECOND
+from astyqueue.waiting import Wakeup
 
 if TYPE_CHECKING:
     from astyqueue.journal.persisted_stream import PersistedStream
 
 T = TypeVar("T")
+
+#: How long a look at the lock of a journal takes at most, usually.
+_LOOK_US: Final = SECOND // 100
 
 
 class Options(TypedDict, total=False):
@@ -236,12 +241,19 @@ def _settings(options: Options) -> Settings:
     )
 
 
+def _is_free_soon(lock: DiskFile) -> bool:
+    """Try once more: a process that only looks whether a writer lives has the lock for a moment."""
+    real = SystemClock()
+    Wakeup(real).wait(real.monotonic() + _LOOK_US)
+    return lock.lock(exclusive=True)
+
+
 def _locked(pages: Pages) -> DiskFile:
     """The file whose lock the writer of a journal has; it names the process, for the error of another one."""
     path = pages.lock_path
     while True:
         lock = pages.disk.open(path, write=True, create=True)
-        if not lock.lock(exclusive=True):
+        if not (lock.lock(exclusive=True) or _is_free_soon(lock)):
             holder = lock.read_at(0, 100).decode(errors="replace").strip()
             lock.close()
             what = "journal"

@@ -296,8 +296,10 @@ class ReadOnlyJournal(Readable[T]):
     def stat(self) -> Stat:
         """Sizes, sequences and cursors. It reads the last page; what is synced is not known here."""
         numbers = self._source.numbers()
-        indexes = filter(None, map(self._pages.index, reversed(numbers)))
-        return self._stat(next((index.last_sequence for index in indexes), 0), 0, 0)
+        header = next(filter(None, map(self._pages.header, reversed(numbers))), None)
+        index = self._pages.index(header.number) if header else None
+        last = max(index.last_sequence if index else 0, header.last_before if header else 0)
+        return self._stat(last, 0, 0)
 
     def picture(self, page: int | None = None) -> str:
         """A page as SVG, by default the last: how full it is, and the fields of its first records. NotFound if none."""

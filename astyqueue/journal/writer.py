@@ -261,7 +261,7 @@ class Writer:
         """Free a page, or wait until there may be room, or raise JournalFull, as `when_full` says."""
         if self.reclaim():
             return
-        if self._settings.when_full is WhenFull.DROP:
+        if self._settings.when_full is WhenFull.DROP_OLDEST:
             with self._lock:
                 if self.retention.drop_oldest(self._out.number):
                     return

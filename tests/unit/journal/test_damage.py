@@ -127,7 +127,7 @@ def test_a_last_page_whose_header_is_lost_stays_and_the_journal_goes_on_behind_i
 def test_a_reader_reports_the_records_that_were_removed_before_it_began(
     opened: Opening, disk: SimulatedDisk, clock: TimeMachine
 ) -> None:
-    journal = opened(cap=4 * 256, when_full="drop")
+    journal = opened(cap=4 * 256, when_full="drop_oldest")
     cursor = journal.cursor("mail")
     cursor.commit(journal.append(value(0)))
     cursor.close()

@@ -241,7 +241,7 @@ def test_the_error_of_a_full_journal_counts_all_values_of_the_call(opened: Openi
 
 
 def test_at_the_cap_the_oldest_page_is_dropped_and_counted(opened: Opening) -> None:
-    journal = opened(cap=3 * 256, when_full="drop")
+    journal = opened(cap=3 * 256, when_full="drop_oldest")
     journal.cursor("slow")
     reader = journal.read()
     for number in range(9):
@@ -377,7 +377,7 @@ def test_an_append_at_the_cap_goes_on_where_a_page_was_removed_by_hand(opened: O
 
 
 def test_a_full_disk_has_the_oldest_page_dropped(opened: Opening, disk: SimulatedDisk) -> None:
-    journal = opened(when_full="drop")
+    journal = opened(when_full="drop_oldest")
     journal.append_many([LARGE] * 4)
     disk.room = 100
     for _ in range(6):

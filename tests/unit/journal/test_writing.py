@@ -362,7 +362,7 @@ def test_json_refuses_what_would_not_come_back(tmp_path: Path) -> None:
         ({"page_size": 100}, "page_size is 100 bytes"),
         ({"page_size": "2GiB"}, "to 1GiB"),
         ({"durability": "always"}, "'none', 'batch', 'each'"),
-        ({"when_full": "explode"}, "'block', 'raise', 'drop'"),
+        ({"when_full": "explode"}, "'block', 'raise', 'drop_oldest'"),
         ({"batch_records": 0}, "at least 1"),
         ({"batch_delay": "soon"}, "batch_delay"),
         ({"cap": "20MiB"}, "at least two pages"),
