@@ -1,7 +1,7 @@
 """The writer of a journal for many threads: group commits, waits for room, wake-ups, and an orderly end.
 
 One lock guards the buffer and the page, and is held while the buffer is written. One thread at a time syncs, without
-the lock: appends go on meanwhile, and the next sync is for all of them.
+the lock: appends go on meanwhile, and the next sync is for all of them. The sync at the end of a page is under it.
 """
 
 from __future__ import annotations

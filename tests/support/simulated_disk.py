@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
-from typing import Self
 
 ROOT = Path("/")
 
@@ -93,6 +92,7 @@ class SimulatedDisk:
 
     def __init__(self) -> None:
         self.changes: list[Change] = []
+        self.origin: SimulatedDisk | None = None
         self.names_seen: dict[Path, Node] = {}
         self.names_durable: dict[Path, Node] = {}
         self.folders_seen: set[Path] = {ROOT}
@@ -183,9 +183,9 @@ class SimulatedDisk:
         elif change.kind == "sync":
             node.durable = bytes(node.seen)
 
-    def replayed(self, changes: list[Change]) -> Self:
-        """A new disk with these changes applied."""
-        disk = type(self)()
+    def replayed(self, changes: list[Change]) -> SimulatedDisk:
+        """A new disk with these changes applied to what this one was at first."""
+        disk = self.origin.rebooted(keep_unsynced=True) if self.origin else SimulatedDisk()
         for change in changes:
             disk.apply(change)
         return disk
@@ -202,6 +202,12 @@ class SimulatedDisk:
                 continue
             content = bytes(node.seen) if keep_unsynced else node.durable
             disk.names_seen[path] = disk.names_durable[path] = Node(bytearray(content), content)
+        return disk
+
+    def copied(self) -> SimulatedDisk:
+        """A disk with what is on this one, whose changes are remembered from now on."""
+        disk = self.rebooted(keep_unsynced=True)
+        disk.origin = self.rebooted(keep_unsynced=True)
         return disk
 
     def flip_bit(self, path: Path, offset: int, bit: int = 0) -> None:

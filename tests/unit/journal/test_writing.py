@@ -139,7 +139,7 @@ def test_a_sync_without_durability_reaches_pages_that_were_finished_before(
     assert values(opened(disk=disk.rebooted(keep_unsynced=False))) == [b"x" * 60] * 10
 
 
-def test_threads_that_append_at_once_share_syncs(tmp_path: Path) -> None:
+def test_threads_that_append_at_once_lose_nothing(tmp_path: Path) -> None:
     count, each = 8, 25
     with Journal.open(tmp_path, codec=BYTES, durability="each") as journal:
         threads = [
