@@ -27,6 +27,8 @@ from astyqueue.units import NEVER, SECOND
 
 #: The buffer is written when it holds this much; a larger one was not faster.
 _BUFFER: Final = 256 << 10
+#: Records that fill the buffer if they are empty.
+_AT_ONCE: Final = _BUFFER // OVERHEAD
 #: A clock this far behind the last record, in microseconds, is logged: it once ran ahead.
 _BEHIND_US: Final = 3_600 * SECOND
 _log: Final = logging.getLogger("astyqueue.journal")
@@ -220,28 +222,25 @@ class PageWriter:
 
     def _pack(self, payloads: Sequence[bytes], done: int, arrived: int) -> int:
         """Pack as many as the page and the buffer take. This loop is most of what an append costs."""
-        page, add, limit = self._opened(), self._buffer.append, self._page_size
+        page, buffer, limit = self._opened(), self._buffer, self._page_size
         index, salt, end, sequence = page.index, page.header.salt, self._end, self.sequence
-        pack_body, pack_prefix, count, kind = BODY.pack, PREFIX.pack, len(payloads), int(Kind.WHOLE)
-        full = page.at + _BUFFER
-        while done < count:
-            payload = payloads[done]
-            length = len(payload) + OVERHEAD
+        pack_body, pack_prefix, kind, overhead = BODY.pack, PREFIX.pack, int(Kind.WHOLE), OVERHEAD
+        full, next_mark, last_at, before = page.at + _BUFFER, index.next_mark, self._last_at, sequence
+        for payload in payloads[done : done + _AT_ONCE]:
+            length = len(payload) + overhead
             if end + length > limit or end >= full:
                 break
             sequence += 1
             body = pack_body(sequence, arrived, kind)
-            add(pack_prefix(length, crc32(payload, crc32(body, (salt + end) & MASK))))
-            add(body)
-            add(payload)
-            if end >= index.next_mark:
+            buffer += (pack_prefix(length, crc32(payload, crc32(body, (salt + end) & MASK))), body, payload)
+            if end >= next_mark:
                 index.note(sequence, arrived, end, kind)
-            self._last_at = end
+                next_mark = index.next_mark
+            last_at = end
             end += length
-            done += 1
-        self._end, self.sequence, self._arrived = end, sequence, arrived
+        self._end, self.sequence, self._arrived, self._last_at = end, sequence, arrived, last_at
         index.last_sequence, index.last_arrived = sequence, arrived
-        return done
+        return done + sequence - before
 
     def _opened(self) -> OpenPage:
         assert self._page is not None  # noqa: S101 - for types: a page was begun before
