@@ -1,4 +1,4 @@
-"""Every error astyqueue raises on purpose, in one tree.
+"""Every error astyqueue raises on purpose, in one tree; those of journals have a module of their own.
 
     AstyqueueError
     ├── BadInput                the request is invalid; nothing was changed
@@ -23,12 +23,7 @@
     ├── HandlerFailed           a handler in a process of its own raised an error; its text and traceback are here
     ├── ChildDied               the process that handled a message ended before its handler
     ├── ThreadsDied             the handler threads of a dispatcher died repeatedly; the dispatcher was stopped
-    ├── JournalError            a journal did not carry out a call, or cannot be read
-    │   ├── JournalInUse        another process, or another object, writes to it or has this cursor
-    │   ├── JournalFull         its cap or the disk leaves no room; what was accepted before is kept
-    │   │   └── SpoolFull       the spool of a queue has no room; it has a report of what was sent
-    │   ├── JournalFailed       the disk did not carry out a write or a sync; the journal takes nothing more
-    │   └── UndecodableRecord   the codec refused the bytes of a record
+    ├── JournalError            a journal or a spool did not carry out a call: see `astyqueue.journal_errors`
     └── StoreError              the store did not carry out a request
         ├── StoreUnavailable    it cannot be reached, opened or written now
         │   ├── WrongSchema     its tables are missing, or a newer astyqueue made them
@@ -320,82 +315,6 @@ class ChildDied(AstyqueueError):
         """`how` it ended, such as "it was killed by SIGSEGV"."""
         self.how = how
         super().__init__(f"the process that handled it ended: {how}")
-
-
-class JournalError(AstyqueueError):
-    """A journal did not carry out a call, or cannot be read."""
-
-
-class JournalInUse(JournalError):
-    """Another process, or another object of this one, has the journal open for writing, or has this cursor."""
-
-    def __init__(self, what: str, place: str, holder: str) -> None:
-        """`what` is "journal" or the cursor, `place` the file that is locked, `holder` the process that locked it."""
-        self.what = what
-        self.place = place
-        self.holder = holder
-        super().__init__(
-            f"{what} is in use: {holder or 'another process'} has locked {place}. "
-            "Close it there; the system frees the lock when that process ends"
-        )
-
-
-class JournalFull(JournalError):
-    """A journal has no room: its cap is reached, or the disk is full. Records accepted before are kept."""
-
-    def __init__(self, place: str, reason: str, *, appended: int = 0) -> None:
-        """`appended` values of this call were accepted; the others were not."""
-        self.place = place
-        self.reason = reason
-        self.appended = appended
-        super().__init__(
-            f"journal {place} is full ({reason}): {appended} values of this call were appended, the others were not. "
-            "Let its readers commit their cursors and call reclaim(), raise its cap, or free disk space"
-        )
-
-
-class SpoolFull(JournalFull):
-    """The spool of a queue has no room. Messages sent before are kept."""
-
-    def __init__(self, place: str, queue: str, reason: str, *, appended: int = 0, report: Any = None) -> None:  # noqa: ANN401 - see below
-        """`appended` messages of this call were sent; after `send_many`, the `SendReport` has their ids.
-
-        The items from number `len(report.ids)` on were not sent.
-        """
-        super().__init__(place, reason, appended=appended)
-        self.queue = queue
-        self.report = report
-        text = (
-            f"spool of queue {queue!r} is full ({reason}): {appended} messages of this call are in it, the others not. "
-            "The store empties it (why it does not: `astyqueue spool status`). Raise its cap or free disk space"
-        )
-        self.args = (text,)
-
-
-class JournalFailed(JournalError):
-    """The disk did not carry out a write or a sync of a journal, which takes nothing more until it is opened again."""
-
-    def __init__(self, place: str, reason: str) -> None:
-        """`reason` is what the system reported."""
-        self.place = place
-        self.reason = reason
-        super().__init__(
-            f"journal {place} takes nothing more, because a write or a sync failed ({reason}): records since the last "
-            "sync may be lost. Check the disk and open the journal again, which keeps all that can be read"
-        )
-
-
-class UndecodableRecord(JournalError):
-    """The codec refused the bytes of a record, which are as they were appended."""
-
-    def __init__(self, sequence: int, why: str) -> None:
-        """`sequence` is the record's."""
-        self.sequence = sequence
-        self.why = why
-        super().__init__(
-            f"record {sequence} cannot be decoded ({why}): read with the codec it was written with, "
-            f"or continue behind it by read(after={sequence})"
-        )
 
 
 class StoreError(AstyqueueError):

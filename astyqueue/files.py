@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 import tempfile
@@ -10,6 +11,8 @@ from pathlib import Path
 
 def replace_file(path: Path, content: bytes) -> None:
     """Write the file atomically: a reader finds the old content or all of the new one, also after a crash.
+
+    When it returns, a crash brings back the new one.
 
     Only the owner may read a new file, under any umask; an existing file keeps its permissions. The content is written
     to a new file beside it under an unpredictable name, so that no link planted by another user is followed.
@@ -26,6 +29,17 @@ def replace_file(path: Path, content: bytes) -> None:
     except BaseException:
         Path(aside).unlink(missing_ok=True)
         raise
+    with contextlib.suppress(PermissionError):  # in a folder that this user may change and not read
+        sync_names(path.parent)
+
+
+def sync_names(folder: Path) -> None:
+    """Return when the names in this folder are on the disk."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def make_file(path: Path) -> None:

@@ -1,7 +1,7 @@
 """A journal on the local disk: records in pages, read again by time, by sequence or by named cursors.
 
-- `journal`, `read_only_journal`: the classes for users. `reader` reads. `persisted_stream` runs a stream through a
-  journal.
+- `journal`, `read_only_journal`: the classes for users. `reader` reads, page after page by
+  `page_walk`, and `gaps` finds what is missing. `persisted_stream` runs a stream through a journal.
 - `writer`, `page_writer`: appending, group commits, durability, and waking those that wait.
 - `format`, `pages`, `cursor`: what is stored, and which pages may go. `recovery` finds the end after a crash, and
   examines all of it.

@@ -20,11 +20,12 @@ from typing import Final
 from zlib import crc32
 
 from astyqueue.clock import Clock
-from astyqueue.errors import Closed, JournalInUse
+from astyqueue.errors import Closed
 from astyqueue.journal.disk import Disk, DiskFile
 from astyqueue.journal.pages import Pages
 from astyqueue.journal.records import Place, Position
 from astyqueue.journal.settings import Settings
+from astyqueue.journal_errors import JournalFailed, JournalInUse
 from astyqueue.printable import facts_line
 from astyqueue.units import NEVER
 
@@ -66,16 +67,13 @@ class Cursor:
         self._before_commit = before_commit
         self._after_commit = after_commit
         self._lock = threading.Lock()
-        self._file: DiskFile | None = disk.open(path, write=True, create=True)
-        if not self._file.lock(exclusive=True):
-            self._file.close()
-            what = f"cursor {name!r}"
-            raise JournalInUse(what, str(path), "another reader")
-        if not self._file.size():
-            # Both blocks are taken now, so that a commit works on a full disk: it is what frees pages there.
-            self._file.write_at(0, _packed(0, None).ljust(_BLOCK, b"\0") + _packed(1, None))
-            self._file.sync()
-            disk.sync_directory(path.parent)
+        self._file: DiskFile | None = _locked(disk, path, name)
+        with self._failing():
+            if not self._file.size():
+                # Both blocks are taken now, so that a commit works on a full disk: it is what frees pages there.
+                self._file.write_at(0, _packed(0, None).ljust(_BLOCK, b"\0") + _packed(1, None))
+                self._file.sync()
+                disk.sync_directory(path.parent)
         self._generation, self._position = _latest(self._file, path)
 
     @property
@@ -92,6 +90,7 @@ class Cursor:
         """Note that this record and all before it were processed; a place before the committed one changes nothing.
 
         Durable when it returns. It syncs the records first, so a cursor never points behind what survives a crash.
+        JournalFailed if the disk does not carry it out; then it may be called again.
         """
         with self._lock:
             if self._position is None or place.sequence > self._position.sequence:
@@ -106,11 +105,12 @@ class Cursor:
         if self._file is None:
             message = f"cursor {self.name!r} was closed: open it again with journal.cursor({self.name!r})"
             raise Closed(message)
-        if position is not None:
-            self._before_commit(self._position.sequence if self._position else 0, position.sequence)
         generation = self._generation + 1
-        self._file.write_at(generation % 2 * _BLOCK, _packed(generation, position))
-        self._file.sync()
+        with self._failing():
+            if position is not None:
+                self._before_commit(self._position.sequence if self._position else 0, position.sequence)
+            self._file.write_at(generation % 2 * _BLOCK, _packed(generation, position))
+            self._file.sync()
         self._generation, self._position = generation, position
         self._after_commit()
 
@@ -121,6 +121,13 @@ class Cursor:
             self._disk.sync_directory(self._path.parent)
             self._close()
         self._after_commit()
+
+    @contextlib.contextmanager
+    def _failing(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise JournalFailed(str(self._path), str(error), what=f"cursor {self.name!r}") from error
 
     def close(self) -> None:
         """Let another reader have it."""
@@ -135,6 +142,19 @@ class Cursor:
         if self._file is not None:
             self._file.close()
             self._file = None
+
+
+def _locked(disk: Disk, path: Path, name: str) -> DiskFile:
+    """The open file of a cursor, locked; JournalInUse if another reader has it."""
+    while True:
+        file = disk.open(path, write=True, create=True)
+        if not file.lock(exclusive=True):
+            file.close()
+            what = f"cursor {name!r}"
+            raise JournalInUse(what, str(path), "another reader")
+        if file.is_linked():
+            return file
+        file.close()  # the cursor was removed meanwhile: commits would vanish with this file
 
 
 def _packed(generation: int, position: Position | None) -> bytes:

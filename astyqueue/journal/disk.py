@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 from pathlib import Path
-from typing import Protocol
+from typing import Final, Protocol
 
-from astyqueue.files import for_owner
+from astyqueue.files import for_owner, sync_names
 
-#: Data and the size of a file, but not its times, which no reader needs; where a system lacks that, all of it.
-_sync = getattr(os, "fdatasync", os.fsync)
+#: The call that has a disk of macOS write what it has in its own memory; `fsync` does not there.
+_FULL_SYNC: Final[int | None] = getattr(fcntl, "F_FULLFSYNC", None)
+
+
+def _sync(descriptor: int) -> None:
+    """Write data and the size of a file, but not its times, which no reader needs; where a system lacks that, all."""
+    if _FULL_SYNC is not None:
+        fcntl.fcntl(descriptor, _FULL_SYNC)
+    else:
+        getattr(os, "fdatasync", os.fsync)(descriptor)
+
+
+#: Errors of a disk without space, which may have some later.
+NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 class DiskFile(Protocol):
@@ -61,6 +74,10 @@ class Disk(Protocol):
         """The names of the files in this folder."""
         ...
 
+    def has_directory(self, directory: Path) -> bool:
+        """Whether this folder is there."""
+        ...
+
     def make_directory(self, directory: Path) -> None:
         """Make the folder, and those above it, if they are missing."""
         ...
@@ -101,7 +118,7 @@ class LocalFile:
         os.ftruncate(self._descriptor, size)
 
     def sync(self) -> None:
-        """`fdatasync`, where the system has it."""
+        """`fdatasync`, where the system has it; `F_FULLFSYNC` on macOS."""
         _sync(self._descriptor)
 
     def lock(self, *, exclusive: bool) -> bool:
@@ -140,6 +157,10 @@ class LocalDisk:
         """The names of the files in this folder."""
         return os.listdir(directory)  # noqa: PTH208 - names are needed, not paths, and readers list often
 
+    def has_directory(self, directory: Path) -> bool:
+        """Whether this folder is there."""
+        return directory.is_dir()
+
     def make_directory(self, directory: Path) -> None:
         """Make the folder, for its owner only."""
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -150,8 +171,13 @@ class LocalDisk:
 
     def sync_directory(self, directory: Path) -> None:
         """`fsync` of the folder."""
-        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        sync_names(directory)
+
+
+def make_durable_directory(disk: Disk, directory: Path) -> None:
+    """Make a folder and those above it that are missing; their names are on the disk when it returns."""
+    missing = [folder for folder in (directory, *directory.parents) if not disk.has_directory(folder)]
+    disk.make_directory(directory)
+    for folder in reversed(missing):
+        with contextlib.suppress(PermissionError):  # in a folder that this user may change and not read
+            disk.sync_directory(folder.parent)

@@ -12,13 +12,13 @@ from struct import Struct
 from typing import Final, NamedTuple, Self
 from zlib import crc32
 
-from astyqueue.errors import JournalError
+from astyqueue.journal_errors import JournalError
 
 MAGIC: Final = b"astyjrnl"
 VERSION: Final = 1
 MASK: Final = 0xFFFF_FFFF
 
-_FIELDS: Final = Struct("<8sIIQQQq")
+_FIELDS: Final = Struct("<8sIIQQQqQ")
 _CHECKSUM: Final = Struct("<I")
 _HEADER_SIZE: Final = 64
 #: Where the records of a page begin: behind both copies of its header.
@@ -53,7 +53,8 @@ class PageHeader:
     """What a page says of itself.
 
     `first_sequence` and `first_arrival` are those of the record that begins the page or continues in it: no record of
-    an earlier page has a greater one, and no record of this page a smaller one.
+    an earlier page has a greater one, and no record of this page a smaller one. `last_before` is the last record that
+    was completed in the pages before: where a reader has not seen it, records were lost.
     """
 
     number: int
@@ -61,12 +62,12 @@ class PageHeader:
     salt: int
     first_sequence: int
     first_arrival: int
+    last_before: int
 
     def pack(self) -> bytes:
         """Both copies of the header."""
-        fields = _FIELDS.pack(
-            MAGIC, VERSION, self.salt, self.page_size, self.number, self.first_sequence, self.first_arrival
-        )
+        stated = (self.salt, self.page_size, self.number, self.first_sequence, self.first_arrival, self.last_before)
+        fields = _FIELDS.pack(MAGIC, VERSION, *stated)
         return 2 * (fields + _CHECKSUM.pack(crc32(fields))).ljust(_HEADER_SIZE, b"\0")
 
     @classmethod
@@ -79,10 +80,10 @@ class PageHeader:
             fields = data[at : at + _FIELDS.size]
             checksum = data[at + _FIELDS.size : at + _FIELDS.size + _CHECKSUM.size]
             if len(checksum) == _CHECKSUM.size and _CHECKSUM.unpack(checksum)[0] == crc32(fields):
-                magic, version, salt, page_size, number, sequence, arrival = _FIELDS.unpack(fields)
+                magic, version, salt, page_size, number, sequence, arrival, before = _FIELDS.unpack(fields)
                 if magic == MAGIC:
                     _check_version(version, number)
-                    return cls(number, page_size, salt, sequence, arrival)
+                    return cls(number, page_size, salt, sequence, arrival, before)
         return None
 
 

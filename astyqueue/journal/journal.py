@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import AsyncGenerator, AsyncIterable, Generator, Iterable
+from collections.abc import AsyncGenerator, AsyncIterable, Generator, Iterable, Iterator
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
@@ -13,20 +14,27 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypedDict, TypeVar, Unpack, 
 
 from astyqueue.clock import Clock, SystemClock
 from astyqueue.durations import Duration
-from astyqueue.errors import BadInput, JournalFull, JournalInUse
-from astyqueue.journal.cursor import stored_cursors
-from astyqueue.journal.disk import Disk, DiskFile, LocalDisk
+from astyqueue.errors import BadInput, BadSetting
+from astyqueue.journal.cursor import Cursor, cursor_path, stored_cursors
+from astyqueue.journal.disk import Disk, DiskFile, LocalDisk, make_durable_directory
 from astyqueue.journal.pages import Pages
 from astyqueue.journal.read_only_journal import Readable, Stat, WrittenHere
+from astyqueue.journal.reader import Reader
 from astyqueue.journal.records import JSON, Codec, Position
 from astyqueue.journal.recovery import find_end, stored_page_size
 from astyqueue.journal.settings import Settings, Size, checked_name, checked_settings, with_page_size
 from astyqueue.journal.writer import Listeners, Writer
+from astyqueue.journal_errors import JournalFull, JournalInUse
+from astyqueue.units import SECOND
+from astyqueue.waiting import Wakeup
 
 if TYPE_CHECKING:
     from astyqueue.journal.persisted_stream import PersistedStream
 
 T = TypeVar("T")
+
+#: How long a look at the lock of a journal takes at most, usually.
+_LOOK_US: Final = SECOND // 100
 
 
 class Options(TypedDict, total=False):
@@ -48,7 +56,7 @@ class Journal(Readable[T]):
     """A journal open for writing, by this object alone: the system frees its lock however the process ends.
 
     Thread-safe. A child that was forked must not use it. Close it, or use it in a `with` block: records that wait in
-    its buffer are written then.
+    its buffer are written then. A program that ends without that, but is not killed, writes them at its end.
     """
 
     def __init__(self, source: WrittenHere, codec: Codec[T], writer: Writer, lock: DiskFile, *, batch: int) -> None:
@@ -57,6 +65,7 @@ class Journal(Readable[T]):
         self._writer: Final = writer
         self._lock: Final = lock
         self._batch: Final = batch
+        self._streams: Final[set[str]] = set()
 
     @overload
     @classmethod
@@ -75,17 +84,18 @@ class Journal(Readable[T]):
         JournalInUse if it is open for writing elsewhere. A journal keeps the page size it was created with.
         """
         clock, disk = options.get("clock") or SystemClock(), options.get("disk") or LocalDisk()
-        pages = Pages(disk, Path(directory), checked_name(options.get("prefix", "journal"), "journal"))
         asked = _settings(options)
-        pages.disk.make_directory(pages.directory)
+        pages = Pages(disk, Path(directory), checked_name(options.get("prefix", "journal"), "journal"))
+        make_durable_directory(disk, pages.directory)
         lock = _locked(pages)
         try:
             pages.refresh()
             settings = with_page_size(asked, stored_page_size(pages))
             listeners = Listeners(clock)
-            writer = Writer(pages, settings, clock, find_end(pages), listeners)
+            end = find_end(pages)
             cursors = stored_cursors(pages.disk, pages.directory, pages.prefix)
-            writer.skip_to(max((position.sequence for _, position in cursors if position), default=0))
+            end.sequence = max(end.sequence, *(position.sequence for _, position in cursors if position), 0)
+            writer = Writer(pages, settings, clock, end, listeners=listeners, lock=lock)
         except BaseException:
             lock.close()
             raise
@@ -154,7 +164,9 @@ class Journal(Readable[T]):
         """The items, each after it went through the journal: the disk takes what the consumer is too slow for.
 
         Items are read from their source in a thread, in order. What an earlier run left behind the cursor comes first,
-        so an item comes at least once. An error of the source is raised after the items that it gave before.
+        so an item comes at least once. An error of the source is raised after the items that it gave before. A consumer
+        that leaves early leaves what was taken from the source behind the cursor, unless the journal is full. The first
+        item raises JournalInUse if another stream, or another process, has the cursor.
         """
         return self._stream(cursor).run(items)
 
@@ -165,12 +177,26 @@ class Journal(Readable[T]):
     def _stream(self, name: str) -> PersistedStream[T]:
         from astyqueue.journal.persisted_stream import PersistedStream  # noqa: PLC0415 - it loads asyncio
 
-        cursor = self.cursor(name)
-
         def append(values: Iterable[T], stop: threading.Event) -> Position:
             return self._writer.append([self._encoded(value) for value in values], stop=stop)
 
-        return PersistedStream(self.read(cursor=cursor), cursor, append, self._source.listeners)
+        checked_name(name, "cursor")
+        return PersistedStream(partial(self._streaming, name), append, self._source.listeners)
+
+    @contextlib.contextmanager
+    def _streaming(self, name: str) -> Iterator[tuple[Reader[T], Cursor]]:
+        """Have one stream alone use this cursor; JournalInUse if another one does."""
+        with self._cursor_lock:
+            if name in self._streams:
+                what, path = f"cursor {name!r}", cursor_path(self._pages.directory, self._pages.prefix, name)
+                raise JournalInUse(what, str(path), "another stream of this process")
+            self._streams.add(name)
+        try:
+            with contextlib.closing(self.cursor(name)) as cursor, self.read(cursor=cursor) as reader:
+                yield reader, cursor
+        finally:
+            with self._cursor_lock:
+                self._streams.remove(name)
 
     def _sync_records(self, after: int, upto: int) -> None:  # noqa: ARG002 - the writer knows what it synced
         self._writer.sync_to(upto)
@@ -178,8 +204,8 @@ class Journal(Readable[T]):
     def close(self) -> None:
         """Write what waits, sync it unless durability is "none", and let other processes open the journal.
 
-        Its readers end. It is closed also if this raises JournalFull or JournalFailed, which then cost the records in
-        the buffer.
+        Appends are refused from its beginning on, and its readers end. It is closed also if this raises JournalFull or
+        JournalFailed, which then cost the records in the buffer.
         """
         try:
             self._writer.close()
@@ -188,12 +214,8 @@ class Journal(Readable[T]):
             self._lock.close()
 
     def abandon(self) -> None:
-        """Close the files that this process inherited by a fork, so that their locks end with the parent.
-
-        A lock lasts until every process has closed the file. Nothing is written, and no lock of a thread is taken.
-        """
-        for cursor in tuple(self._cursors.values()):
-            cursor.abandon()
+        """As that of `ReadOnlyJournal`, and the lock of the writer too. Nothing is written."""
+        super().abandon()
         self._lock.close()
 
     def __enter__(self) -> Self:
@@ -214,6 +236,9 @@ def _checked(payload: object) -> bytes:
 
 
 def _settings(options: Options) -> Settings:
+    if unknown := [name for name in options if name not in Options.__annotations__]:
+        message = f"unknown option {unknown[0]!r}: a journal has {', '.join(sorted(Options.__annotations__))}"
+        raise BadSetting(message)
     return checked_settings(
         page_size=options.get("page_size", "16MiB"),
         durability=options.get("durability", "batch"),
@@ -225,15 +250,26 @@ def _settings(options: Options) -> Settings:
     )
 
 
+def _is_free_soon(lock: DiskFile) -> bool:
+    """Try once more: a process that only looks whether a writer lives has the lock for a moment."""
+    real = SystemClock()
+    Wakeup(real).wait(real.monotonic() + _LOOK_US)
+    return lock.lock(exclusive=True)
+
+
 def _locked(pages: Pages) -> DiskFile:
     """The file whose lock the writer of a journal has; it names the process, for the error of another one."""
-    path = pages.directory / f"{pages.prefix}.lock"
-    lock = pages.disk.open(path, write=True, create=True)
-    if not lock.lock(exclusive=True):
-        holder = lock.read_at(0, 100).decode(errors="replace").strip()
-        lock.close()
-        what = "journal"
-        raise JournalInUse(what, str(path), holder)
+    path = pages.lock_path
+    while True:
+        lock = pages.disk.open(path, write=True, create=True)
+        if not (lock.lock(exclusive=True) or _is_free_soon(lock)):
+            holder = lock.read_at(0, 100).decode(errors="replace").strip()
+            lock.close()
+            what = "journal"
+            raise JournalInUse(what, str(path), holder)
+        if lock.is_linked():
+            break
+        lock.close()  # it was removed meanwhile: others lock the new one
     with contextlib.suppress(OSError):  # on a full disk the lock holds without a name in it
         lock.truncate(0)
         lock.write_at(0, f"process {os.getpid()}\n".encode())

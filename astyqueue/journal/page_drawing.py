@@ -115,7 +115,8 @@ class _Drawing:
                 _Field("number", "8", str(header.number), 140, "header"),
                 _Field("first sequence", "8", str(header.first_sequence), 140, "header"),
                 _Field("first arrival", "8", iso(instant(header.first_arrival)), 190, "header"),
-                _Field("checksum", "4", "CRC-32", 290, "header"),
+                _Field("last before", "8", str(header.last_before), 140, "header"),
+                _Field("checksum", "4", "CRC-32", 150, "header"),
             ],
         )
 

@@ -6,25 +6,33 @@ Nothing here is thread-safe: the caller has the lock of the writer.
 from __future__ import annotations
 
 import contextlib
-import errno
+import logging
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Final, NamedTuple, NoReturn
 from zlib import crc32
 
-from astyqueue.errors import BadInput, JournalFailed
+from astyqueue.clock import instant
+from astyqueue.errors import BadInput
 from astyqueue.journal.cursor import Retention
-from astyqueue.journal.disk import DiskFile
+from astyqueue.journal.disk import NO_SPACE, DiskFile
 from astyqueue.journal.format import BODY, MASK, OVERHEAD, PREFIX, RECORDS_AT, TOTAL, Kind, PageHeader, packed
 from astyqueue.journal.pages import PageIndex, Pages
 from astyqueue.journal.records import Position
 from astyqueue.journal.recovery import End, Hint, OpenPage, save_hint
 from astyqueue.journal.settings import Durability, Settings
-from astyqueue.units import NEVER
+from astyqueue.journal_errors import JournalFailed
+from astyqueue.printable import facts_line
+from astyqueue.text import iso
+from astyqueue.units import NEVER, SECOND
 
 #: The buffer is written when it holds this much; a larger one was not faster.
 _BUFFER: Final = 256 << 10
-_NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+#: Records that fill the buffer if they are empty.
+_AT_ONCE: Final = _BUFFER // OVERHEAD
+#: A clock this far behind the last record, in microseconds, is logged: it once ran ahead.
+_BEHIND_US: Final = 3_600 * SECOND
+_log: Final = logging.getLogger("astyqueue.journal")
 
 
 class NoRoom(Exception):
@@ -96,21 +104,70 @@ class Syncs:
             raise JournalFailed(str(self._pages.directory), str(error)) from error
 
 
+def check_fits(payloads: Sequence[bytes], settings: Settings) -> None:
+    """BadInput for a record that can never fit under the cap."""
+    if settings.cap is None:
+        return
+    in_page = settings.page_size - RECORDS_AT - OVERHEAD
+    allowed = max((settings.cap // settings.page_size - 1) * in_page - TOTAL.size, in_page)
+    longest = max(map(len, payloads), default=0)
+    if longest > allowed:
+        message = f"a record has {longest} bytes, under this cap at most {allowed} fit: raise the cap"
+        raise BadInput(message)
+
+
+class LeftOut:
+    """The sequences before the next record that no record has, because they may have been seen for what is gone."""
+
+    def __init__(self, last_record: int, upto: int) -> None:
+        """None between `last_record` and the one behind `upto`."""
+        self._last_record = last_record
+        self._upto = upto
+
+    def skip(self, last_record: int, upto: int) -> None:
+        """Leave out those between the last record and the one behind `upto`."""
+        self._last_record, self._upto = self.last_before(last_record), upto
+
+    def last_before(self, sequence: int) -> int:
+        """The last record up to this sequence, which is the last that was given or left out."""
+        return self._last_record if sequence == self._upto else sequence
+
+
+class LateClock:
+    """Logs once that records arrive at a moment of the future, where their ages and `retain` go wrong."""
+
+    def __init__(self, pages: Pages) -> None:
+        """Name this journal in the log."""
+        self._pages: Final = pages
+        self._is_told = False
+
+    def arrival(self, last: int, now: int) -> int:
+        """When a record arrives by a clock that is behind the last one: at the moment of that."""
+        if last - now > _BEHIND_US and not self._is_told:
+            self._is_told = True
+            journal = self._pages.directory / self._pages.prefix
+            facts = {"journal": journal, "last_record": iso(instant(last)), "clock": iso(instant(now))}
+            _log.warning(facts_line("journal clock behind its last record", facts))
+        return last
+
+
 class PageWriter:
     """The end of a journal: the page that is written to, and the records that wait in the buffer.
 
     `sequence` is the last record accepted, `written` the last that readers of all processes can see, `synced` the last
-    that is on the disk with all before it. `published` is the page and the offset that `written` ends at.
+    that is on the disk with all before it. `published` is the page and the offset that `written` ends at; no offset is
+    the end of that page.
     """
 
-    def __init__(self, pages: Pages, settings: Settings, retention: Retention, end: End) -> None:
-        """Continue at this end, which is on the disk."""
+    def __init__(self, pages: Pages, settings: Settings, retention: Retention, end: End, *, lock: DiskFile) -> None:
+        """Continue at this end, which is on the disk. `lock` is the file that keeps other writers out."""
         self.number = end.number
         self.sequence = self.written = self.synced = end.sequence
-        self.published = (end.number, end.page.at if end.page else 0)
+        self.published: tuple[int, int | None] = (end.number, end.page.at if end.page else None)
         self._arrived = end.arrived
         self._page = end.page
         self._pages: Final = pages
+        self._lock: Final = lock
         self._settings: Final = settings
         self._retention: Final = retention
         self._page_size: Final = settings.page_size
@@ -119,6 +176,9 @@ class PageWriter:
         self._buffer: list[bytes] = []
         self._end = end.page.at if end.page else 0
         self._last_at = 0
+        self._was_seen = False
+        self._late_clock: Final = LateClock(pages)
+        self._left_out: Final = LeftOut(end.last_record, end.sequence)
         self.syncs: Final = Syncs(pages)
 
     @property
@@ -131,48 +191,34 @@ class PageWriter:
         """The index of the page that is written to."""
         return self._page.index if self._page else None
 
-    def check(self, payloads: Sequence[bytes]) -> None:
-        """BadInput for a record that can never fit under the cap."""
-        if self._settings.cap is not None:
-            allowed = (self._settings.cap // self._page_size - 1) * (self._capacity - OVERHEAD) - TOTAL.size
-            longest = max(map(len, payloads), default=0)
-            if longest > max(allowed, self._capacity - OVERHEAD):
-                message = f"a record has {longest} bytes, under this cap at most {allowed} fit: raise the cap"
-                raise BadInput(message)
-
     def add(self, payloads: Sequence[bytes], done: int, now: int, *, write_now: bool) -> Position:
         """Accept the payloads from number `done` on; returns the place of the last.
 
         With `write_now` they are written when this returns, and none of them waits in the buffer after NoRoom, which
         says how many were accepted. Otherwise they may wait there.
         """
-        arrived = max(self._arrived, now)
-        if write_now and self.has_unwritten:
-            self._write_earlier(done)
+        arrived = now if now >= self._arrived else self._late_clock.arrival(self._arrived, now)
+        is_own = not (write_now and self.has_unwritten)
         try:
+            if not is_own:  # the records of earlier calls, which are not to be taken back with those of this one
+                self.flush()
+                is_own = True
             while done < len(payloads):
                 done = self._add_some(payloads, done, arrived)
             if write_now:
                 self.flush()
         except NoRoom as full:
-            full.done = done - (self._take_back() if write_now else 0)
+            full.done = done - (self._take_back() if write_now and is_own else 0)
             raise
         return Position(self.sequence, self._arrived)
-
-    def _write_earlier(self, done: int) -> None:
-        """Write the records of earlier calls, which were accepted and are not to be taken back with those of this."""
-        try:
-            self.flush()
-        except NoRoom as full:
-            full.done = done
-            raise
 
     def _add_some(self, payloads: Sequence[bytes], done: int, arrived: int) -> int:
         length = len(payloads[done]) + OVERHEAD
         if length > self._capacity:
             self._add_large(payloads[done], arrived)
             return done + 1
-        if self._buffered >= _BUFFER or self.sequence - self.written >= self._unwritten_limit:
+        buffered = self._end - self._page.at if self._page else 0
+        if buffered >= _BUFFER or self.sequence - self.written >= self._unwritten_limit:
             self.flush()
         if self._page is None or self._end + length > self._page_size:
             self._roll(1, arrived)
@@ -180,32 +226,25 @@ class PageWriter:
 
     def _pack(self, payloads: Sequence[bytes], done: int, arrived: int) -> int:
         """Pack as many as the page and the buffer take. This loop is most of what an append costs."""
-        page, add, limit = self._opened(), self._buffer.append, self._page_size
+        page, buffer, limit = self._opened(), self._buffer, self._page_size
         index, salt, end, sequence = page.index, page.header.salt, self._end, self.sequence
-        pack_body, pack_prefix, count, kind = BODY.pack, PREFIX.pack, len(payloads), int(Kind.WHOLE)
-        full = page.at + _BUFFER
-        while done < count:
-            payload = payloads[done]
-            length = len(payload) + OVERHEAD
+        pack_body, pack_prefix, kind, overhead = BODY.pack, PREFIX.pack, int(Kind.WHOLE), OVERHEAD
+        full, next_mark, last_at, before = page.at + _BUFFER, index.next_mark, self._last_at, sequence
+        for payload in payloads[done : done + _AT_ONCE]:
+            length = len(payload) + overhead
             if end + length > limit or end >= full:
                 break
             sequence += 1
             body = pack_body(sequence, arrived, kind)
-            add(pack_prefix(length, crc32(payload, crc32(body, (salt + end) & MASK))))
-            add(body)
-            add(payload)
-            if end >= index.next_mark:
+            buffer += (pack_prefix(length, crc32(payload, crc32(body, (salt + end) & MASK))), body, payload)
+            if end >= next_mark:
                 index.note(sequence, arrived, end, kind)
-            self._last_at = end
+                next_mark = index.next_mark
+            last_at = end
             end += length
-            done += 1
-        self._end, self.sequence, self._arrived = end, sequence, arrived
+        self._end, self.sequence, self._arrived, self._last_at = end, sequence, arrived, last_at
         index.last_sequence, index.last_arrived = sequence, arrived
-        return done
-
-    @property
-    def _buffered(self) -> int:
-        return self._end - self._page.at if self._page else 0
+        return done + sequence - before
 
     def _opened(self) -> OpenPage:
         assert self._page is not None  # noqa: S101 - for types: a page was begun before
@@ -213,7 +252,7 @@ class PageWriter:
 
     def _add_large(self, payload: bytes, arrived: int) -> None:
         """Write a record over several new pages. Readers of this process see it when all of it is written."""
-        parts = list(self._parts(payload))
+        parts = _parts(payload, self._capacity - OVERHEAD)
         self._roll(len(parts), arrived)
         first, sequence = self.number, self.sequence + 1
         try:
@@ -231,11 +270,6 @@ class PageWriter:
         self.sequence = sequence
         self._arrived = arrived
         self._publish()
-
-    def _parts(self, payload: bytes) -> Iterator[bytes]:
-        size = self._capacity - OVERHEAD
-        content = TOTAL.pack(len(payload)) + payload
-        return (content[at : at + size] for at in range(0, len(content), size))
 
     def _pack_part(self, part: bytes, kind: Kind, sequence: int, arrived: int) -> None:
         page = self._opened()
@@ -259,9 +293,11 @@ class PageWriter:
         try:
             page.file.write_at(page.at, data)
         except OSError as error:
-            if error.errno in _NO_SPACE:
+            if error.errno in NO_SPACE:
+                self._was_seen |= page.file.size() > max(page.at, RECORDS_AT)
                 page.file.truncate(page.at)
             raise
+        self._was_seen = False
         page.at += len(data)
         self._buffer = []
 
@@ -281,11 +317,31 @@ class PageWriter:
             del self._buffer[0 if self._page.at else 1 :]
             self._end = self._page.at or RECORDS_AT
             self._page.index.forget_from(self._end, self.written)
-            self.sequence = self.written
+            if self._was_seen:
+                self._leave_seen()
+            else:
+                self.sequence = self.written
         return count
 
+    def _leave_seen(self) -> None:
+        """Go on in a new page, behind the sequences that were taken back.
+
+        The disk had space for a part of them, so readers of other processes may be behind the end of this page.
+        """
+        self._left_out.skip(self.written, self.sequence)
+        if self.synced == self.written:
+            self.synced = self.sequence
+        self.written = self.sequence
+        self._was_seen = False
+        if self._opened().at:
+            self._seal()
+            self._pages.reserve(self.number + 1)
+        else:
+            self._remove_pages_from(self.number)
+
     def _roll(self, needed: int, arrived: int) -> None:
-        """Go on in a new page, if the cap leaves room for all that are needed."""
+        """Go on in a new page, if the cap leaves room for all that are needed; JournalFailed without a lock."""
+        _check_lock(self._lock, self._pages)
         self.flush()
         if self._settings.retain_us is not None:
             self._retention.reclaim(self.number)
@@ -301,7 +357,8 @@ class PageWriter:
     def _begin_page(self, arrived: int) -> None:
         number = self.number + 1
         file = self._pages.disk.open(self._pages.path(number), write=True, create=True)
-        header = PageHeader(number, self._page_size, secrets.randbits(32), self.sequence + 1, arrived)
+        before = self._left_out.last_before(self.sequence)
+        header = PageHeader(number, self._page_size, secrets.randbits(32), self.sequence + 1, arrived, before)
         self._pages.created(header)
         self._page = OpenPage(file, header, PageIndex(number, header.salt), 0)
         self.number = number
@@ -325,12 +382,13 @@ class PageWriter:
         self._page = None
 
     def _remove_pages_from(self, first: int) -> None:
-        """Remove the pages of a large record that did not fit."""
+        """Remove the pages of what did not fit. Their numbers are not used again."""
         if self._page is not None:
             self.syncs.retire(self._page.file)
+        self._pages.reserve(self.number + 1)
         for number in range(self.number, first - 1, -1):
             self._pages.remove(number)
-        self._page, self._buffer, self.number = None, [], first - 1
+        self._page, self._buffer = None, []
 
     def close(self) -> None:
         """Note where the journal ends, and close its files."""
@@ -339,17 +397,27 @@ class PageWriter:
             if page.at > RECORDS_AT and not self._buffer and self._last_at >= RECORDS_AT:
                 page.index.end = page.at
                 self._pages.save_index(page.index)
-                save_hint(self._pages, self._hint(page.at))
+                end = (self.number, self._last_at, page.at, self.sequence)
+                save_hint(self._pages, Hint(self._page_size, *end, is_synced=self.synced == self.sequence))
             page.file.close()
         self.syncs.close_retired()
 
-    def _hint(self, end: int) -> Hint:
-        return Hint(self._page_size, self.number, self._last_at, end, is_synced=self.synced == self.sequence)
+
+def _check_lock(lock: DiskFile, pages: Pages) -> None:
+    if not lock.is_linked():
+        reason = f"{pages.lock_path.name} was removed, so that another process may be writing too"
+        raise JournalFailed(str(pages.directory), reason)
+
+
+def _parts(payload: bytes, size: int) -> list[bytes]:
+    """The length of a payload and the payload itself, cut into parts of this size."""
+    content = TOTAL.pack(len(payload)) + payload
+    return [content[at : at + size] for at in range(0, len(content), size)]
 
 
 def _raise_no_room(error: OSError) -> NoReturn:
     """Raise NoRoom if the disk is full, and the error itself otherwise."""
-    if error.errno in _NO_SPACE:
+    if error.errno in NO_SPACE:
         reason = f"the disk has no space: {error.strerror}"
         raise NoRoom(reason) from error
     raise error

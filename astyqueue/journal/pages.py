@@ -9,13 +9,14 @@ from __future__ import annotations
 import contextlib
 import re
 from bisect import bisect_left
+from collections.abc import Iterator
 from enum import Enum
 from pathlib import Path
 from struct import Struct
 from typing import Final, NamedTuple, Self
 from zlib import crc32
 
-from astyqueue.journal.disk import Disk, DiskFile
+from astyqueue.journal.disk import NO_SPACE, Disk, DiskFile
 from astyqueue.journal.format import RECORDS_AT, Entry, Kind, PageHeader, entries, length_at, next_readable
 from astyqueue.journal.records import Damage
 
@@ -157,6 +158,15 @@ class PageReader:
         self._file.close()
 
 
+@contextlib.contextmanager
+def _ignored_without_space() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in NO_SPACE:
+            raise
+
+
 class Pages:
     """The pages of one journal. Thread-safe."""
 
@@ -183,6 +193,11 @@ class Pages:
     def index_path(self, number: int) -> Path:
         """The file of a page's index."""
         return self.directory / f"{self.prefix}-{number}.index"
+
+    @property
+    def lock_path(self) -> Path:
+        """The file that the writer has locked."""
+        return self.directory / f"{self.prefix}.lock"
 
     def open(self, number: int) -> DiskFile:
         """The file of a page, for reading and syncing."""
@@ -220,6 +235,14 @@ class Pages:
         self._headers[header.number] = header
         self.numbers = (*self.numbers, header.number)
 
+    def reserve(self, number: int) -> None:
+        """Leave an empty file at the place of a page, so that no later page gets a smaller number.
+
+        A reader of another process may still be in a page that was removed, and waits for one with a greater number.
+        """
+        with _ignored_without_space():
+            self.disk.open(self.path(number), write=True, create=True).close()
+
     def remove(self, number: int) -> None:
         """Remove a page and its index."""
         self.disk.remove(self.path(number))
@@ -229,11 +252,11 @@ class Pages:
         self._indexes.pop(number, None)
 
     def remove_unless_read(self, number: int) -> bool:
-        """Remove a page unless a reader of any process is inside it; whether it is gone."""
+        """Remove a page unless a reader of any process is inside it; whether it is gone, also if by another hand."""
         with contextlib.suppress(FileNotFoundError), contextlib.closing(self.open(number)) as file:
             if not file.lock(exclusive=True):
                 return False
-            self.remove(number)
+        self.remove(number)
         return True
 
     def seek(

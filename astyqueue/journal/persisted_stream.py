@@ -4,14 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import threading
-from collections.abc import AsyncGenerator, AsyncIterable, Callable, Generator, Iterable, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    AsyncIterator,
+    Callable,
+    Generator,
+    Iterable,
+    Iterator,
+    Sequence,
+)
+from contextlib import AbstractContextManager
 from typing import Final, Generic, TypeVar
 
 from astyqueue.journal.cursor import Cursor
 from astyqueue.journal.reader import Reader
 from astyqueue.journal.records import Position, Record
 from astyqueue.journal.writer import Listeners
+from astyqueue.journal_errors import JournalError, JournalFull
+from astyqueue.printable import facts_line
 
 T = TypeVar("T")
 
@@ -19,6 +32,7 @@ T = TypeVar("T")
 _TAKEN: Final = 256
 #: Items of an asynchronous source that wait for the thread that appends them.
 _WAITING: Final = 1024
+_log: Final = logging.getLogger("astyqueue.journal")
 
 
 class PersistedStream(Generic[T]):
@@ -26,45 +40,46 @@ class PersistedStream(Generic[T]):
 
     def __init__(
         self,
-        reader: Reader[T],
-        cursor: Cursor,
+        begin: Callable[[], AbstractContextManager[tuple[Reader[T], Cursor]]],
         append: Callable[[Sequence[T], threading.Event], Position],
         listeners: Listeners,
     ) -> None:
-        """`append` appends items unless the event is set while it waits for room; `listeners` hear of new records."""
-        self._reader: Final = reader
-        self._cursor: Final = cursor
+        """`begin` has this stream alone use the cursor until it ends, and reads behind it.
+
+        `append` appends items; once the event is set, it raises JournalFull instead of waiting for room. `listeners`
+        hear of new records.
+        """
+        self._begin: Final = begin
         self._append: Final = append
         self._listeners: Final = listeners
         self._stop: Final = threading.Event()
-        self._last = 0
         self._has_ended = False
         self._error: BaseException | None = None
         self._done: Record[T] | None = None
 
     def run(self, items: Iterable[T]) -> Generator[T, None, None]:
         """The items in order. Closing it stops the thread that reads their source, after the item it waits for."""
-        threading.Thread(target=self._feed, args=(items,), name="astyqueue-persist", daemon=True).start()
-        try:
-            while records := self._taken():
+        with self._begin() as (reader, cursor), self._left(cursor):
+            threading.Thread(target=self._feed, args=(items,), name="astyqueue-persist", daemon=True).start()
+            while records := self._taken(reader):
                 for record in records:
                     yield record.value
                     self._done = record
-                self._commit()
+                self._commit(cursor)
             self._raise_error()
-        finally:
-            self._leave()
 
     def _feed(self, items: Iterable[T]) -> None:
-        """Append the items; runs in a thread of its own."""
+        """Append the items; runs in a thread of its own. What was taken from the source is appended in any case."""
         source = iter(items)
         try:
             for item in source:
+                self._append((item,), self._stop)
                 if self._stop.is_set():
                     break
-                self._last = self._append((item,), self._stop).sequence
         except BaseException as error:  # noqa: BLE001 - the consumer raises it
             self._error = error
+            if self._stop.is_set() and isinstance(error, JournalError):
+                _note_lost(1, error)
         finally:
             if isinstance(source, Generator):
                 source.close()
@@ -74,92 +89,131 @@ class PersistedStream(Generic[T]):
         self._has_ended = True
         self._listeners.notify()
 
-    def _taken(self) -> list[Record[T]]:
+    def _taken(self, reader: Reader[T]) -> list[Record[T]]:
         """The next records, waited for; none at the end of the stream."""
         while True:
             has_ended = self._has_ended
-            if records := self._reader.take(_TAKEN):
+            if records := reader.take(_TAKEN):
                 return records
             if has_ended:
                 return []
             with self._listeners.listening() as wakeup:
-                if not self._has_ended and not self._reader.has_more():
+                if not self._has_ended and not reader.has_more():
                     wakeup.wait()
 
     async def run_async(self, items: AsyncIterable[T]) -> AsyncGenerator[T, None]:
         """As `run`, for a task: appends and reads of the disk run in threads."""
-        feeding = asyncio.create_task(self._feed_async(items))
-        try:
-            while records := await self._taken_async():
+        async with self._fed(items) as (reader, cursor):
+            while records := await self._taken_async(reader):
                 for record in records:
                     yield record.value
                     self._done = record
-                await asyncio.to_thread(self._commit)
+                await asyncio.to_thread(self._commit, cursor)
             self._raise_error()
-        finally:
-            feeding.cancel()
-            self._stop.set()
-            self._listeners.notify()
-            with contextlib.suppress(asyncio.CancelledError):
-                await feeding
-            self._leave()
+
+    @contextlib.asynccontextmanager
+    async def _fed(self, items: AsyncIterable[T]) -> AsyncIterator[tuple[Reader[T], Cursor]]:
+        with self._begin() as (reader, cursor), self._left(cursor):
+            feeding = asyncio.create_task(self._feed_async(items))
+            try:
+                yield reader, cursor
+            finally:
+                feeding.cancel()
+                self._stop.set()
+                self._listeners.notify()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await feeding
 
     async def _feed_async(self, items: AsyncIterable[T]) -> None:
-        waiting: asyncio.Queue[T] = asyncio.Queue(_WAITING)
-        reading = asyncio.create_task(_read_into(waiting, items))
+        intake = _Intake[T]()
+        filling = asyncio.create_task(intake.fill(items))
+        appending: set[asyncio.Task[Position]] = set()
         try:
-            while not reading.done() or not waiting.empty():
-                batch = await _next_batch(waiting, reading)
-                if batch:
-                    self._last = (await asyncio.to_thread(self._append, batch, self._stop)).sequence
-            await reading
+            while batch := await intake.waited_for():
+                appending = {asyncio.create_task(asyncio.to_thread(self._append, batch, self._stop))}
+                await asyncio.shield(*appending)
+            await filling
         except Exception as error:  # noqa: BLE001 - the consumer raises it
             self._error = error
         finally:
-            reading.cancel()
+            filling.cancel()
+            await asyncio.wait({filling, *appending})
+            await self._append_rest(intake.taken())
             self._end()
 
-    async def _taken_async(self) -> list[Record[T]]:
+    async def _append_rest(self, items: list[T]) -> None:
+        """Append what was taken from the source when the consumer left."""
+        try:
+            if items:
+                await asyncio.to_thread(self._append, items, self._stop)
+        except JournalFull as full:
+            _note_lost(len(items) - full.appended, full)
+        except JournalError as error:
+            _note_lost(len(items), error)
+
+    async def _taken_async(self, reader: Reader[T]) -> list[Record[T]]:
         while True:
             has_ended = self._has_ended
-            if records := await asyncio.to_thread(self._reader.take, _TAKEN):
+            if records := await asyncio.to_thread(reader.take, _TAKEN):
                 return records
             if has_ended:
                 return []
             with self._listeners.listening() as wakeup:
-                if not self._has_ended and not await asyncio.to_thread(self._reader.has_more):
+                if not self._has_ended and not await asyncio.to_thread(reader.has_more):
                     await wakeup.awaited()
 
-    def _commit(self) -> None:
+    def _commit(self, cursor: Cursor) -> None:
         if self._done is not None:
-            self._cursor.commit(self._done)
+            cursor.commit(self._done)
 
     def _raise_error(self) -> None:
         if self._error is not None:
             raise self._error
 
-    def _leave(self) -> None:
-        """Stop the source; the item that the consumer had last was not finished, so the one before is committed."""
-        self._stop.set()
-        self._listeners.notify()
-        self._reader.close()
-        with contextlib.closing(self._cursor):
-            self._commit()
+    @contextlib.contextmanager
+    def _left(self, cursor: Cursor) -> Iterator[None]:
+        """Stop the source at the end; the item that the consumer had last was not finished: the one before counts."""
+        try:
+            yield
+        finally:
+            self._stop.set()
+            self._listeners.notify()
+            self._commit(cursor)
 
 
-async def _read_into(waiting: asyncio.Queue[T], items: AsyncIterable[T]) -> None:
-    async for item in items:
-        await waiting.put(item)
+class _Intake(Generic[T]):
+    """Items that were taken from an asynchronous source and wait for being appended. It belongs to an event loop."""
+
+    def __init__(self) -> None:
+        self._items: list[T] = []
+        self._arrived: Final = asyncio.Event()
+        self._room: Final = asyncio.Event()
+        self._has_ended = False
+
+    async def fill(self, source: AsyncIterable[T]) -> None:
+        try:
+            async for item in source:
+                self._items.append(item)
+                self._arrived.set()
+                while len(self._items) >= _WAITING:
+                    self._room.clear()
+                    await self._room.wait()
+        finally:
+            self._has_ended = True
+            self._arrived.set()
+
+    async def waited_for(self) -> list[T]:
+        """All items that wait, at least one unless the source has ended."""
+        while not self._items and not self._has_ended:
+            self._arrived.clear()
+            await self._arrived.wait()
+        return self.taken()
+
+    def taken(self) -> list[T]:
+        items, self._items = self._items, []
+        self._room.set()
+        return items
 
 
-async def _next_batch(waiting: asyncio.Queue[T], reading: asyncio.Task[None]) -> list[T]:
-    """All items that wait, at least one unless the source ends first."""
-    getting = asyncio.ensure_future(waiting.get())
-    await asyncio.wait((getting, reading), return_when=asyncio.FIRST_COMPLETED)
-    if not getting.done():
-        getting.cancel()
-        return []
-    batch = [getting.result()]
-    while not waiting.empty():
-        batch.append(waiting.get_nowait())
-    return batch
+def _note_lost(items: int, error: JournalError) -> None:
+    _log.warning(facts_line("journal persist lost items", {"items": items, "reason": error}))

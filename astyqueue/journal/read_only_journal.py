@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
+import weakref
 from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from typing import Any, Final, Generic, Self, TypeVar, overload
 
 from astyqueue.clock import Clock, SystemClock
 from astyqueue.durations import as_microseconds, instant_of
-from astyqueue.errors import BadInput, JournalError
+from astyqueue.errors import BadInput
 from astyqueue.findings import Finding
 from astyqueue.journal.cursor import Cursor, cursor_path, stored_cursors
 from astyqueue.journal.disk import Disk, LocalDisk
@@ -29,6 +30,7 @@ from astyqueue.journal.records import JSON, Codec, Place
 from astyqueue.journal.recovery import verified
 from astyqueue.journal.settings import checked_name
 from astyqueue.journal.writer import Listeners, Writer
+from astyqueue.journal_errors import JournalError
 from astyqueue.units import NEVER, SECOND
 
 T = TypeVar("T")
@@ -100,7 +102,9 @@ class WrittenElsewhere:
 
     def later_page(self, number: int) -> int | None:
         """The next page in the folder; the last one counts once its header is written."""
-        found = _after(number, self.pages.numbers) or _after(number, self.pages.refresh())
+        found = _after(number, self.pages.numbers)
+        if found is None or self.pages.header(found) is None:  # there may be later ones, and this one may be gone
+            found = _after(number, self.pages.refresh())
         if found is not None and found == self.pages.numbers[-1] and self.pages.header(found) is None:
             return None
         return found
@@ -148,6 +152,7 @@ class Readable(Generic[T]):
         self._codec: Final = codec
         self._cursors: dict[str, Cursor] = {}
         self._cursor_lock: Final = threading.Lock()
+        self._readers: Final = weakref.WeakSet[Reader[T]]()
 
     def read(
         self,
@@ -175,7 +180,9 @@ class Readable(Generic[T]):
             start = _behind(after if isinstance(after, int) else after.sequence)
         until_us = instant_of(until) if isinstance(until, datetime) else NEVER
         until_sequence = NEVER if until is None or isinstance(until, datetime) else until.sequence
-        return Reader(self._source, self._codec, Span(by, start, until_us, until_sequence), follow=follow)
+        reader = Reader(self._source, self._codec, Span(by, start, until_us, until_sequence), follow=follow)
+        self._readers.add(reader)
+        return reader
 
     @property
     def place(self) -> str:
@@ -211,7 +218,9 @@ class Readable(Generic[T]):
     def verify(self) -> list[Finding]:
         """Read every record and index, and say what is damaged; one finding of severity OK if nothing is."""
         self._source.publish()
-        return verified(self._pages, self._source.numbers(), self._source.limit)
+        stored = stored_cursors(self._pages.disk, self._pages.directory, self._pages.prefix)
+        committed = {name: position.sequence for name, position in stored if position}
+        return verified(self._pages, self._source.numbers(), self._source.limit, committed)
 
     def _stat(self, last: int, synced: int, dropped: int) -> Stat:
         numbers, size = self._source.numbers(), 0
@@ -229,6 +238,17 @@ class Readable(Generic[T]):
             dropped_records=dropped,
             cursors={name: position.sequence if position else 0 for name, position in cursors},
         )
+
+    def abandon(self) -> None:
+        """Close the files that this process inherited by a fork, so that their locks end with the parent.
+
+        A lock lasts until every process has closed the file: a child that lives on keeps cursors from being opened, and
+        the pages that readers are in from being reclaimed. Call it in the child; it takes no lock of a thread.
+        """
+        for cursor in tuple(self._cursors.values()):
+            cursor.abandon()
+        for reader in tuple(self._readers):
+            reader.abandon()
 
     def _close_cursors(self) -> None:
         self._source.is_closed = True
@@ -277,8 +297,10 @@ class ReadOnlyJournal(Readable[T]):
     def stat(self) -> Stat:
         """Sizes, sequences and cursors. It reads the last page; what is synced is not known here."""
         numbers = self._source.numbers()
-        indexes = filter(None, map(self._pages.index, reversed(numbers)))
-        return self._stat(next((index.last_sequence for index in indexes), 0), 0, 0)
+        header = next(filter(None, map(self._pages.header, reversed(numbers))), None)
+        index = self._pages.index(header.number) if header else None
+        last = max(index.last_sequence if index else 0, header.last_before if header else 0)
+        return self._stat(last, 0, 0)
 
     def picture(self, page: int | None = None) -> str:
         """A page as SVG, by default the last: how full it is, and the fields of its first records. NotFound if none."""

@@ -13,14 +13,14 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
-from typing import Final, Generic, Protocol, Self, TypeVar
+from typing import Final, Generic, Self, TypeVar
 
-from astyqueue.clock import Clock
-from astyqueue.errors import UndecodableRecord
-from astyqueue.journal.format import TOTAL, Entry, Kind
-from astyqueue.journal.pages import By, PageIndex, PageReader, Pages
+from astyqueue.journal.format import Entry, Kind
+from astyqueue.journal.gaps import PartJoiner
+from astyqueue.journal.page_walk import PageWalk, Source
+from astyqueue.journal.pages import By
 from astyqueue.journal.records import Codec, Damage, Position, Record
-from astyqueue.journal.writer import Listeners
+from astyqueue.journal_errors import UndecodableRecord
 from astyqueue.printable import facts_line
 from astyqueue.units import NEVER, SECOND, MonotonicUs
 from astyqueue.waiting import in_thread
@@ -30,45 +30,6 @@ T = TypeVar("T")
 #: Records that a task takes from its reader at a time, in a thread.
 _TAKEN: Final = 256
 _log: Final = logging.getLogger("astyqueue.journal")
-
-
-class Source(Protocol):
-    """Where the pages of a journal grow: in this process, or in another one."""
-
-    pages: Pages
-    clock: Clock
-    listeners: Listeners
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether the journal was closed in this process."""
-        ...
-
-    @property
-    def index(self) -> PageIndex | None:
-        """The index of the page that is written to; None if another process writes it."""
-        ...
-
-    @property
-    def poll_us(self) -> int | None:
-        """How often a reader looks for new records, in microseconds; None where it is woken."""
-        ...
-
-    def limit(self, number: int) -> int | None:
-        """The offset up to which a page may be read; None for all of it."""
-        ...
-
-    def numbers(self) -> tuple[int, ...]:
-        """The pages that may be read now."""
-        ...
-
-    def later_page(self, number: int) -> int | None:
-        """The next page behind this one; None while records may still be added to this one."""
-        ...
-
-    def publish(self) -> bool:
-        """Have records that wait in a buffer written; whether there were any."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,46 +43,6 @@ class Span:
     start: Callable[[], int]
     until_us: int = NEVER
     until_sequence: int = NEVER
-
-
-class PartJoiner:
-    """Joins the parts of records that are in several pages; parts of records with gaps go to `note`."""
-
-    def __init__(self, note: Callable[[Damage], None]) -> None:
-        """Wait for no part."""
-        self._note: Final = note
-        self._parts: list[Entry] = []
-
-    def __bool__(self) -> bool:
-        """Whether parts wait for others."""
-        return bool(self._parts)
-
-    def joined(self, entry: Entry, page: int, *, first_page: int) -> Entry | None:
-        """The whole record that this one completes; on the first page that is read, parts may lack their beginning."""
-        if entry.kind in (Kind.WHOLE, Kind.FIRST):
-            self._drop(page)
-            self._parts = [entry] if entry.kind == Kind.FIRST else []
-            return entry if entry.kind == Kind.WHOLE else None
-        if self._parts and self._parts[0].sequence == entry.sequence:
-            self._parts.append(entry)
-            return self._whole(page) if entry.kind == Kind.LAST else None
-        if page != first_page:
-            self._note(Damage(page, entry.offset, entry.end - entry.offset, 0, entry.sequence, "a part alone"))
-        return None
-
-    def _whole(self, page: int) -> Entry | None:
-        content = b"".join(part.payload for part in self._parts)
-        if TOTAL.unpack_from(content)[0] != len(content) - TOTAL.size:
-            self._drop(page)
-            return None
-        last, self._parts = self._parts[-1], []
-        return last._replace(payload=content[TOTAL.size :])
-
-    def _drop(self, page: int) -> None:
-        if self._parts:
-            first = self._parts[0]
-            self._note(Damage(page, first.offset, 0, first.sequence - 1, 0, f"record {first.sequence} has gaps"))
-            self._parts = []
 
 
 class Reader(Generic[T]):
@@ -141,9 +62,7 @@ class Reader(Generic[T]):
         self._follow: Final = follow
         self._ready: deque[Entry] = deque()
         self._parts: Final = PartJoiner(self._note)
-        self._page: PageReader | None = None
-        self._number = 0
-        self._first_page = 0
+        self._walk: Final = PageWalk(source, span.by, self._note)
         self._start: int | None = None
         self._is_over = False
         self._is_closed = False
@@ -193,8 +112,10 @@ class Reader(Generic[T]):
     def _fill(self) -> bool:
         """Read on until a record of the span is ready; False if there is none now."""
         with self._lock:
+            if self._start is None and not self._is_over:
+                self._start = self._span.start()
             while not self._ready and not self._is_over:
-                entries = self._next_entries()
+                entries = self._walk.next_entries(self._start or 0)
                 if not entries:
                     return False
                 self._take_in(entries)
@@ -206,7 +127,7 @@ class Reader(Generic[T]):
             self._ready.extend(entries)
             return
         for entry in entries:
-            whole = self._parts.joined(entry, self._number, first_page=self._first_page)
+            whole = self._parts.joined(entry, self._walk.number, first_page=self._walk.first_page)
             if whole is not None:
                 self._offer(whole)
 
@@ -223,59 +144,6 @@ class Reader(Generic[T]):
             and {entry.kind for entry in entries} == {Kind.WHOLE}
         )
 
-    def _next_entries(self) -> list[Entry]:
-        while self._page is not None or self._open_next_page():
-            page = self._page
-            if page is None:
-                continue
-            entries = page.read(self._source.limit(self._number))
-            self._note(*page.damage)
-            page.damage.clear()
-            if entries or self._is_tail(page):
-                return entries
-        return []
-
-    def _is_tail(self, page: PageReader) -> bool:
-        """Whether nothing can be read now; if a later page is there, this one is left."""
-        if self._source.publish():
-            return False
-        if self._source.later_page(self._number) is None:
-            return True
-        # It was finished before the later page was begun; perhaps after the last look at it.
-        if not (entries := page.read(self._source.limit(self._number))):
-            self._note(page.rest())
-            page.close()
-            self._page = None
-        else:
-            page.at = entries[0].offset
-        return False
-
-    def _open_next_page(self) -> bool:
-        """Open the first page of the span, or the one behind the last page; False if there is none yet."""
-        if not self._number:
-            self._source.publish()
-            if self._start is None:
-                self._start = self._span.start()
-            numbers = self._source.numbers()
-            self._page = self._source.pages.seek(self._start, self._span.by, numbers, last=self._source.index)
-            if self._page is None:
-                return False
-            self._number = self._first_page = self._page.header.number
-            return True
-        later = self._source.later_page(self._number)
-        if later is None:
-            return False
-        if later > self._number + 1:
-            self._note(self._gone(self._number + 1, f"pages up to {later - 1} were removed before they were read"))
-        self._page = self._source.pages.reader(later)
-        if self._page is None:
-            self._note(self._gone(later, "its header cannot be read, or it was removed"))
-        self._number = later
-        return True
-
-    def _gone(self, number: int, reason: str) -> Damage:
-        return Damage(number, 0, 0, self._returned.sequence if self._returned else 0, 0, reason)
-
     def _offer(self, entry: Entry) -> None:
         key = entry.sequence if self._span.by is By.SEQUENCE else entry.arrived
         if self._is_over or self._start is None or key < self._start:
@@ -286,12 +154,10 @@ class Reader(Generic[T]):
         self._ready.append(entry)
         self._is_over = entry.sequence == self._span.until_sequence
 
-    def _note(self, *damage: Damage | None) -> None:
-        for one in filter(None, damage):
-            self.skipped.append(one)
-            _log.warning(
-                facts_line("journal records unreadable", {"journal": self._source.pages.prefix, **one.facts()})
-            )
+    def _note(self, damage: Damage) -> None:
+        self.skipped.append(damage)
+        facts = {"journal": self._source.pages.prefix, **damage.facts()}
+        _log.warning(facts_line("journal records unreadable", facts))
 
     def _wait(self) -> bool:
         """Wait until there may be records; False if none will come."""
@@ -309,8 +175,8 @@ class Reader(Generic[T]):
 
     def _note_rest(self) -> None:
         with self._lock:
-            if self._page is not None and not self._is_over:
-                self._note(self._page.rest(self._source.limit(self._number)))
+            if not self._is_over:
+                self._walk.note_rest()
 
     def _is_late(self) -> bool:
         """Whether all records until the end of the span have come; other processes write theirs within a second."""
@@ -351,15 +217,12 @@ class Reader(Generic[T]):
         self._is_over = self._is_closed = True
         self._source.listeners.notify()
         with self._lock:
-            if self._page is not None:
-                self._page.close()
-                self._page = None
+            self._walk.close()
 
     def abandon(self) -> None:
         """As `close`, in a forked child, where another thread of the parent may have locked this object for ever."""
         self._is_over = self._is_closed = True
-        if self._page is not None:
-            self._page.close()
+        self._walk.close()
 
     def __enter__(self) -> Self:
         return self

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
@@ -17,7 +17,8 @@ from zlib import crc32
 
 from astyqueue.findings import Finding, Severity, note, ok
 from astyqueue.journal.disk import DiskFile
-from astyqueue.journal.format import RECORDS_AT, Entry, Kind, PageHeader
+from astyqueue.journal.format import OVERHEAD, RECORDS_AT, Entry, Kind, PageHeader
+from astyqueue.journal.gaps import PageGaps
 from astyqueue.journal.pages import PageIndex, PageReader, Pages
 from astyqueue.printable import facts_line
 from astyqueue.text import counted
@@ -39,11 +40,15 @@ class OpenPage:
 
 @dataclass
 class End:
-    """Where a journal continues: in a page, or in a new one with a number greater than `number`."""
+    """Where a journal continues: in a page, or in a new one with a number greater than `number`.
+
+    `sequence` is the greatest that may have been given. Behind `last_record`, no record was ever acknowledged.
+    """
 
     page: OpenPage | None = None
     number: int = 0
     sequence: int = 0
+    last_record: int = 0
     arrived: int = 0
     cut_bytes: int = 0
 
@@ -56,6 +61,7 @@ class Hint:
     number: int
     last: int
     end: int
+    sequence: int
     #: Whether all pages were on the disk then: durability "none" leaves that to the system.
     is_synced: bool
 
@@ -99,7 +105,7 @@ def find_end(pages: Pages) -> End:
     pages.refresh()
     hint = load_hint(pages)
     hinted = _hinted_end(pages, hint)
-    end = hinted or _scanned_end(pages)
+    end = hinted or _scanned_end(pages, hint)
     if hint is None or hinted is None or not hint.is_synced:
         _sync(pages)
     if end.cut_bytes:
@@ -133,28 +139,93 @@ def _hinted_end(pages: Pages, hint: Hint | None) -> End | None:
         return None
     file = pages.disk.open(pages.path(hint.number), write=True)
     page = OpenPage(file, reader.header, index, last.end)
-    return End(page, hint.number, last.sequence, last.arrived)
+    return End(page, hint.number, last.sequence, last.sequence, last.arrived)
 
 
-def _scanned_end(pages: Pages) -> End:
-    """The end as the pages show it, from the last one backwards until there is a whole record.
-
-    A page whose header is unreadable is removed if it holds nothing else, because no record in it was ever synced;
-    otherwise it stays, for readers to report, and the journal continues in a new page.
-    """
-    cut = unreadable = 0
+def _scanned_end(pages: Pages, hint: Hint | None) -> End:
+    """The end as the pages show it, from the last one backwards until there is a whole record."""
+    search = _EndSearch(pages, hint)
     for number in reversed(pages.numbers):
-        size, found = _content(pages, number)
-        if found is None and size > RECORDS_AT:
-            unreadable = unreadable or number
-        elif found is None or (found.end is None and number != pages.numbers[0]):
-            cut += size
-            pages.remove(number)
-        elif unreadable:
-            return End(None, unreadable, found.sequence, found.arrived, cut)
+        if search.ends_in(number):
+            break
+    return search.end()
+
+
+class _EndSearch:
+    """Finds the last whole record, and what behind it is to be cut.
+
+    No number of a page is used again once a reader may have seen its header, and no sequence that may be in unreadable
+    bytes. A page whose header is unreadable stays if it holds more, for readers to report. Pages with parts of an
+    unfinished record go. An empty page, or one with a torn header, has never been read: it keeps its place until the
+    journal continues in it.
+    """
+
+    def __init__(self, pages: Pages, hint: Hint | None) -> None:
+        """Pages that the hint knows and that are gone may have been read."""
+        self._pages: Final = pages
+        known = hint.sequence if hint else 0
+        self._end: Final = End(sequence=known, last_record=known)
+        self._found: _Content | None = None
+        #: The journal continues in a page with at least this number.
+        self._least = hint.number + 1 if hint and hint.number > max(pages.numbers, default=0) else 0
+        self._headless_records = self._cut_records = 0
+        self._unfinished: list[int] = []
+        self._empty: list[int] = []
+
+    def ends_in(self, number: int) -> bool:
+        """Take in a page; whether it has a whole record, so that the ones before it need no look."""
+        size, found = _content(self._pages, number)
+        if found is None:
+            self._headless(number, size)
+            return False
+        self._end.sequence = max(self._end.sequence, found.sequence)
+        self._end.last_record = max(self._end.last_record, found.last_record)
+        self._end.arrived = max(self._end.arrived, found.arrived)
+        if found.end is None and found.has_parts:
+            self._unfinished.append(number)
+            self._end.cut_bytes += size
+            self._least = max(self._least, number + 1)
+            return False
+        self._cut(found)
+        if number >= self._least and self._found is None:
+            self._found, self._least = found, number
+        return found.end is not None
+
+    def _headless(self, number: int, size: int) -> None:
+        if size > RECORDS_AT:
+            self._least = max(self._least, number + 1)
+            self._headless_records += (size - RECORDS_AT) // OVERHEAD
         else:
-            return _reopened(pages, found, cut)
-    return End(None, unreadable, cut_bytes=cut)
+            self._end.cut_bytes += size
+            self._least = max(self._least, number)
+            self._empty.append(number)
+
+    def _cut(self, found: _Content) -> None:
+        """Cut what is behind the last whole record of a page."""
+        end = found.end or RECORDS_AT
+        if found.size > end:
+            self._end.cut_bytes += found.size - end
+            self._cut_records += (found.size - end) // OVERHEAD
+            with contextlib.closing(self._pages.disk.open(self._pages.path(found.header.number), write=True)) as file:
+                file.truncate(end)
+
+    def end(self) -> End:
+        """Remove what is unfinished, and open the page in which the journal continues."""
+        if self._found is None and (self._unfinished or self._empty):
+            self._pages.reserve(self._least)
+        for number in (*self._unfinished, *self._empty):
+            if number != self._least:
+                self._pages.remove(number)
+        self._pages.numbers = tuple(n for n in self._pages.numbers if n not in self._empty)
+        self._end.number = max(0, self._least - 1)
+        self._end.sequence += self._cut_records + self._headless_records
+        if self._headless_records:
+            self._end.last_record = self._end.sequence
+        if self._found is not None:
+            file = self._pages.disk.open(self._pages.path(self._least), write=True)
+            self._end.page = OpenPage(file, self._found.header, self._found.index, self._found.end or RECORDS_AT)
+            self._end.number = self._least
+        return self._end
 
 
 @dataclass
@@ -165,8 +236,10 @@ class _Content:
     index: PageIndex
     size: int
     end: int | None = None
+    has_parts: bool = False
 
     def note(self, entry: Entry) -> None:
+        self.has_parts |= entry.kind in (Kind.FIRST, Kind.MIDDLE)
         if entry.kind in (Kind.WHOLE, Kind.LAST):
             self.index.note(entry.sequence, entry.arrived, entry.offset, entry.kind)
             self.end = self.index.end = entry.end
@@ -174,6 +247,10 @@ class _Content:
     @property
     def sequence(self) -> int:
         return max(self.index.last_sequence, self.header.first_sequence - 1)
+
+    @property
+    def last_record(self) -> int:
+        return max(self.index.last_sequence, self.header.last_before)
 
     @property
     def arrived(self) -> int:
@@ -195,26 +272,22 @@ def _content(pages: Pages, number: int) -> tuple[int, _Content | None]:
         return size, found
 
 
-def _reopened(pages: Pages, found: _Content, cut: int) -> End:
-    """The page opened for writing behind its last whole record."""
-    end = RECORDS_AT if found.end is None else found.end
-    file = pages.disk.open(pages.path(found.header.number), write=True)
-    if found.size > end:
-        file.truncate(end)
-    page = OpenPage(file, found.header, found.index, end)
-    return End(page, found.header.number, found.sequence, found.arrived, cut + max(0, found.size - end))
-
-
-def verified(pages: Pages, numbers: tuple[int, ...], limit: Callable[[int], int | None]) -> list[Finding]:
+def verified(
+    pages: Pages, numbers: tuple[int, ...], limit: Callable[[int], int | None], cursors: Mapping[str, int]
+) -> list[Finding]:
     """What is damaged, from the first page on; one finding of severity OK if nothing is.
 
-    `limit` gives the offset up to which a page may be read while it is written.
+    `limit` gives the offset up to which a page may be read while it is written, `cursors` the places of those that were
+    committed.
     """
     examination = _Examination(pages)
+    for name, sequence in cursors.items():
+        examination.cursor(name, sequence, numbers)
+    last = next((number for number in reversed(numbers) if pages.header(number) is not None), 0)
     for before, number in zip((None, *numbers), numbers, strict=False):
         if before is not None and number != before + 1:
-            examination.problem(f"page {number}", f"pages {before + 1} to {number - 1} are missing")
-        examination.page(number, limit(number), is_last=number == numbers[-1])
+            examination.missing(before + 1, number - 1)
+        examination.page(number, limit(number), is_last=number >= last)
     summary = f"{counted(examination.records, 'record')} in {counted(len(numbers), 'page')} can be read"
     return [*examination.findings, *([] if examination.findings else [ok("journal", summary)])]
 
@@ -225,6 +298,18 @@ class _Examination:
         self.records = 0
         self._pages = pages
         self._last: Entry | None = None
+        self._gaps = PageGaps(lambda damage: self.problem(f"page {damage.page}", str(damage)))
+
+    def cursor(self, name: str, sequence: int, numbers: tuple[int, ...]) -> None:
+        header = next(filter(None, map(self._pages.header, numbers)), None)
+        if header is not None and header.last_before > sequence:
+            fact = f"cursor {name!r} is at record {sequence}, the first record is {header.first_sequence}"
+            reason = "records that it has not passed were dropped, reclaimed without cursors, or lost"
+            remedy = "its reader goes on with the first record; remove the cursor if none uses it any more"
+            self.findings.append(Finding(f"cursor {name}", Severity.WARNING, fact, reason, remedy, see=_SEE))
+
+    def missing(self, first: int, last: int) -> None:
+        self._gaps.suspect(first, f"pages {first} to {last} are missing")
 
     def problem(self, subject: str, fact: str, severity: Severity = Severity.PROBLEM) -> None:
         reason = "the disk lost or changed what was written, or files were changed by hand"
@@ -235,9 +320,12 @@ class _Examination:
         reader = self._pages.reader(number)
         if reader is None:
             self._unreadable(number, is_last=is_last)
+            self._gaps.told()
             return
+        self._gaps.enter(reader.header)
         with contextlib.closing(reader):
             while entries := reader.read(limit):
+                self._gaps.read(entries)
                 for entry in entries:
                     self._entry(subject, entry)
             for damage in reader.damage:
@@ -247,6 +335,7 @@ class _Examination:
                 self._torn(subject, rest.size)
             elif rest is not None:
                 self.problem(subject, str(rest))
+                self._gaps.told()
         self._index(number)
 
     def _entry(self, subject: str, entry: Entry) -> None:
@@ -257,10 +346,11 @@ class _Examination:
 
     def _unreadable(self, number: int, *, is_last: bool) -> None:
         with contextlib.suppress(FileNotFoundError), contextlib.closing(self._pages.open(number)) as file:
-            if is_last and file.size() <= RECORDS_AT:
-                self._torn(f"page {number}", file.size())
-            else:
-                self.problem(f"page {number}", f"its header cannot be read, {file.size()} bytes are lost")
+            size = file.size()
+            if size > RECORDS_AT or not is_last:
+                self.problem(f"page {number}", f"its header cannot be read, {size} bytes are lost")
+            elif size:
+                self._torn(f"page {number}", size)
 
     def _torn(self, subject: str, size: int) -> None:
         fact = f"{size} bytes behind the last whole record are not one"

@@ -49,7 +49,7 @@ class WhenFull(StrEnum):
     #: It raises `JournalFull`.
     RAISE = "raise"
     #: It drops the oldest page, whether it was read or not.
-    DROP = "drop"
+    DROP_OLDEST = "drop_oldest"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

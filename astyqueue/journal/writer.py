@@ -1,26 +1,30 @@
 """The writer of a journal for many threads: group commits, waits for room, wake-ups, and an orderly end.
 
 One lock guards the buffer and the page, and is held while the buffer is written. One thread at a time syncs, without
-the lock: appends go on meanwhile, and the next sync is for all of them.
+the lock: appends go on meanwhile, and the next sync is for all of them. The sync at the end of a page is under it.
 """
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import logging
 import os
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from astyqueue.clock import Clock
-from astyqueue.errors import Closed, JournalFailed, JournalFull
+from astyqueue.errors import Closed
 from astyqueue.journal.cursor import Retention
-from astyqueue.journal.page_writer import NoRoom, PageWriter, Unsynced
+from astyqueue.journal.disk import DiskFile
+from astyqueue.journal.page_writer import NoRoom, PageWriter, Unsynced, check_fits
 from astyqueue.journal.pages import PageIndex, Pages
 from astyqueue.journal.records import Position
 from astyqueue.journal.recovery import End
 from astyqueue.journal.settings import Durability, Settings, WhenFull
+from astyqueue.journal_errors import JournalFailed, JournalFull
 from astyqueue.printable import facts_line
 from astyqueue.units import SECOND
 from astyqueue.waiting import Wakeup
@@ -118,31 +122,72 @@ class BatchTimer:
                 self._finish()
 
 
+class Room:
+    """Where appends wait for room. Logs when one has waited for a second, and when one has found room after that."""
+
+    def __init__(self, place: str, clock: Clock, listeners: Listeners) -> None:
+        """`place` is the journal, for the log; `listeners` hear of pages that went and of cursors."""
+        self._place: Final = place
+        self._clock: Final = clock
+        self._listeners: Final = listeners
+        self._lock: Final = threading.Lock()
+        self._is_told = False
+
+    def wait(self, reason: str, make: Callable[[], object]) -> None:
+        """Return when there may be room, unless `make` makes some at once. `reason` is why there is none."""
+        with self._listeners.listening() as wakeup:
+            if make():  # a cursor may have been committed before this thread listened
+                return
+            until = self._clock.monotonic() + _ROOM_POLL_US
+            wakeup.wait(until)
+        if self._clock.monotonic() >= until and self._changed_to(told=True):
+            facts = {"journal": self._place, "reason": reason, "effect": "appends wait"}
+            _log.warning(facts_line("journal full", facts))
+
+    def found(self) -> None:
+        """An append that waited goes on."""
+        if self._changed_to(told=False):
+            _log.warning(facts_line("journal has room again", {"journal": self._place}))
+
+    def _changed_to(self, *, told: bool) -> bool:
+        with self._lock:
+            was_told, self._is_told = self._is_told, told
+        return was_told != told
+
+
 class Writer:
     """The only writer of a journal. Thread-safe, but not to be used in a forked process."""
 
-    def __init__(self, pages: Pages, settings: Settings, clock: Clock, end: End, listeners: Listeners) -> None:
-        """Continue at the end of the journal; `listeners` hear of new records and of room."""
+    def __init__(
+        self, pages: Pages, settings: Settings, clock: Clock, end: End, *, listeners: Listeners, lock: DiskFile
+    ) -> None:
+        """Continue at the end of the journal; `listeners` hear of new records and of room.
+
+        `lock` keeps other writers out. It is kept as long as this writer, also if the journal was forgotten: its thread
+        may have something to write.
+        """
         self._place: Final = str(pages.directory)
         self._settings: Final = settings
         self._clock: Final = clock
         self._listeners: Final = listeners
         self.retention: Final = Retention(pages, settings, clock)
-        self._out: Final = PageWriter(pages, settings, self.retention, end)
+        self._out: Final = PageWriter(pages, settings, self.retention, end, lock=lock)
         self._lock: Final = threading.Lock()
         self._changed: Final = threading.Condition(self._lock)
         self._is_syncing = False
         self._process: Final = os.getpid()
         self._failed: JournalFailed | None = None
-        self._closed = False
+        self._is_closing = self._closed = False
         self._is_full = False
+        self._room: Final = Room(self._place, clock, listeners)
         self._timer: Final = BatchTimer(
             clock, settings.batch_delay_us, is_open=self._has_unfinished, finish=self._finish_batch
         )
+        _unclosed.add(self)
 
     @property
-    def published(self) -> tuple[int, int]:
-        """The page and the offset up to which readers of this process read."""
+    def published(self) -> tuple[int, int | None]:
+        """The page and the offset up to which readers of this process read; no offset is the end of that page."""
         return self._out.published
 
     @property
@@ -160,52 +205,53 @@ class Writer:
         """The index of the page that is written to."""
         return self._out.index
 
-    def skip_to(self, sequence: int) -> None:
-        """Give the next record a sequence after this one. For the start, before any append."""
-        if sequence > self._out.sequence:
-            self._out.sequence = self._out.written = self._out.synced = sequence
-
     def append(
         self, payloads: Sequence[bytes], *, stop: threading.Event | None = None, write_now: bool = False
     ) -> Position:
-        """Append them in order and without others between; returns the place of the last.
+        """Append them in order; returns the place of the last. Others come between only while it waits for room.
 
-        With durability "each" they are on the disk then, with `write_now` the operating system has them. What happens
-        without room is set by `when_full`; an append that waits raises JournalFull once `stop` is set and the listeners
-        are notified.
+        With durability "each" they are on the disk then, with `write_now` the system has them. `when_full` says what
+        happens without room; an append that waits raises JournalFull once `stop` is set and the listeners are notified.
         """
-        self._out.check(payloads)
+        check_fits(payloads, self._settings)
         write_now = write_now or self._settings.durability is Durability.EACH
-        done = 0
+        done, waited = 0, False
         while True:
+            written = self._out.written
             try:
                 position = self._add(payloads, done, write_now=write_now)
                 break
             except NoRoom as full:
-                done = full.done
+                done, waited = full.done, True
                 if done and self._settings.durability is not Durability.EACH:
                     self._timer.started()
+                if self._out.written != written:  # those who wait for these may be the ones who make room
+                    self._listeners.notify()
                 if stop is not None and stop.is_set():
                     raise JournalFull(self._place, str(full), appended=done) from full
                 self._make_room(full)
-        if self._settings.durability is Durability.EACH:
-            self.sync_to(position.sequence)
-        elif (
-            self._settings.durability is Durability.BATCH
-            and position.sequence - self._out.synced >= self._settings.batch_records
-        ):
-            # Without room the records stay in the buffer, and the next append waits or raises.
-            with contextlib.suppress(JournalFull):
-                self.sync_to(position.sequence)
-        else:
-            self._timer.started()
+        if waited:
+            self._room.found()
+        self._sync_as_set(position.sequence)
         if self._listeners:
             self._listeners.notify()
         return position
 
+    def _sync_as_set(self, last: int) -> None:
+        """Sync up to this record now, or have the timer do so, as the durability says."""
+        if (durability := self._settings.durability) is Durability.EACH:
+            self.sync_to(last)
+        elif durability is Durability.BATCH and last - self._out.synced >= self._settings.batch_records:
+            with contextlib.suppress(JournalFull):  # they stay in the buffer: the timer tries again, as the next append
+                self.sync_to(last)
+        if self._out.synced < last:
+            self._timer.started()
+
     def _add(self, payloads: Sequence[bytes], done: int, *, write_now: bool) -> Position:
         with self._lock:
             self._check()
+            if self._is_closing:
+                raise self._was_closed()
             try:
                 return self._out.add(payloads, done, self._clock.now(), write_now=write_now)
             except (OSError, JournalFailed) as error:
@@ -218,7 +264,7 @@ class Writer:
         """Free a page, or wait until there may be room, or raise JournalFull, as `when_full` says."""
         if self.reclaim():
             return
-        if self._settings.when_full is WhenFull.DROP:
+        if self._settings.when_full is WhenFull.DROP_OLDEST:
             with self._lock:
                 if self.retention.drop_oldest(self._out.number):
                     return
@@ -226,9 +272,7 @@ class Writer:
             if full.done and self._settings.durability is Durability.EACH:
                 self.sync_to(self._out.written)
             raise JournalFull(self._place, str(full), appended=full.done)
-        with self._listeners.listening() as wakeup:
-            if not self.reclaim():  # a cursor may have been committed before this thread listened
-                wakeup.wait(self._clock.monotonic() + _ROOM_POLL_US)
+        self._room.wait(str(full), self.reclaim)
 
     def reclaim(self, *, ignore_cursors: bool = False) -> int:
         """Remove the pages that may go, and return how many."""
@@ -319,33 +363,60 @@ class Writer:
 
     def _check(self) -> None:
         if self._closed:
-            message = f"journal {self._place} was closed: open it again"
-            raise Closed(message)
+            raise self._was_closed()
         if self._failed is not None:
             raise JournalFailed(self._failed.place, self._failed.reason)
         if os.getpid() != self._process:
             message = f"journal {self._place} was opened before a fork: open it in the child, once the parent closed it"
             raise Closed(message)
 
+    def _was_closed(self) -> Closed:
+        return Closed(f"journal {self._place} was closed: open it again")
+
     def _fail(self, error: OSError | JournalFailed) -> JournalFailed:
         """Take nothing more: after a failed sync the system may have forgotten what it did not write."""
         self._failed = error if isinstance(error, JournalFailed) else JournalFailed(self._place, str(error))
         return self._failed
 
+    def finish(self) -> None:
+        """Write and sync what waits, except that durability "none" does not sync. Nothing after a failure or a fork."""
+        if self._failed is None and self._process == os.getpid():
+            self.flush() if self._settings.durability is Durability.NONE else self.sync()
+
     def close(self) -> None:
-        """Write and sync what waits, except that durability "none" does not sync; then close the files.
+        """Refuse appends, finish what waits, and close the files.
 
         Raises what kept records of the buffer from being written; the journal is closed then too.
         """
-        if self._closed or self._process != os.getpid():
+        if self._process != os.getpid():
             return
-        self._timer.close()
+        with self._changed:
+            if self._is_closing:
+                self._changed.wait_for(lambda: self._closed)
+                return
+            self._is_closing = True
         try:
-            if self._failed is None:
-                self.flush() if self._settings.durability is Durability.NONE else self.sync()
+            self._timer.close()
+            self.finish()
         finally:
             with self._changed:
                 self._changed.wait_for(lambda: not self._is_syncing)
                 self._closed = True
                 self._out.close()
+                self._changed.notify_all()
             self._listeners.notify()
+
+
+#: Those that the end of the program finishes, if they were not closed.
+_unclosed: Final = weakref.WeakSet[Writer]()
+
+
+@atexit.register
+def _finish_unclosed() -> None:
+    for writer in tuple(_unclosed):
+        try:
+            writer.finish()
+        except (JournalFull, JournalFailed) as error:
+            _log.warning(facts_line("journal records lost at exit", {"reason": error}))
+        except Closed:
+            continue

@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Final
 
 from astyqueue.clock import Clock
-from astyqueue.errors import JournalInUse
 from astyqueue.files import replace_file
 from astyqueue.journal import BYTES, ReadOnlyJournal
-from astyqueue.journal.disk import LocalDisk
+from astyqueue.journal.disk import LocalDisk, make_durable_directory
+from astyqueue.journal_errors import JournalInUse
 from astyqueue.printable import facts_line
 from astyqueue.spool.options import SpoolOptions
 from astyqueue.spool.process_journal import JournalState, ProcessJournal, state_of
@@ -51,7 +51,7 @@ class SpoolFolder:
     def save_settings(self, content: bytes) -> None:
         """Store the settings, unless they are stored already; the folder is created."""
         if self.load_settings() != content:
-            LocalDisk().make_directory(self.path)
+            make_durable_directory(LocalDisk(), self.path)
             replace_file(self.path / _SETTINGS, content)
 
     def forget_settings(self) -> None:

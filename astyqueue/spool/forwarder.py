@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from astyqueue.clock import Clock
-from astyqueue.errors import AstyqueueError, Closed, JournalError, JournalFailed, JournalFull, StoreError
+from astyqueue.errors import AstyqueueError, Closed, StoreError
+from astyqueue.journal_errors import JournalError, JournalFailed, JournalFull
 from astyqueue.observe.events import SpoolForwarded, SpoolRefused
 from astyqueue.observe.observers import Observers
 from astyqueue.printable import facts_line

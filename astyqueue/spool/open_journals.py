@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Final
 
 from astyqueue.clock import Clock
-from astyqueue.errors import JournalError, JournalFailed, JournalInUse
+from astyqueue.journal_errors import JournalError, JournalFailed, JournalInUse
 from astyqueue.printable import facts_line
 from astyqueue.spool.folder import SpoolFolder
 from astyqueue.spool.options import SpoolOptions

@@ -14,7 +14,7 @@ from astyqueue.journal.settings import LARGEST_PAGE, SMALLEST_PAGE, Durability, 
 from astyqueue.units import SECOND
 
 #: What a send does when the spool is full, and the word of the journal for it.
-_WHEN_FULL: Final = {"block": "block", "raise": "raise", "drop_oldest": "drop"}
+_WHEN_FULL: Final = {"block": "block", "raise": "raise", "drop_oldest": "drop_oldest"}
 _USUAL_PAGE: Final = 16 << 20
 #: A cap holds at least this number of pages, because room comes back a page at a time.
 _PAGES: Final = 8

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Final
 
 from astyqueue.clock import Clock, instant
-from astyqueue.errors import Closed, JournalError, JournalFailed
+from astyqueue.errors import Closed
 from astyqueue.journal import BYTES, Cursor, Journal, Reader, ReadOnlyJournal
 from astyqueue.journal.records import Damage
+from astyqueue.journal_errors import JournalError, JournalFailed
 from astyqueue.spool.options import SpoolOptions
 from astyqueue.spool.outage import load_outage
 from astyqueue.spool.record import PendingMessage, RefusedMessage

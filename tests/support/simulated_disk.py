@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
-from typing import Self
+
+ROOT = Path("/")
 
 
 @dataclass(eq=False)
@@ -48,6 +49,7 @@ class OpenedFile:
         return bytes(self._node.seen[offset : offset + size])
 
     def write_at(self, offset: int, data: bytes | bytearray) -> None:
+        self._disk.before_write()
         fitting = self._disk.fitting(self._node, offset, len(data))
         self._disk.apply(Change("write", self._path, offset, bytes(data[:fitting])), self._node)
         if fitting < len(data):
@@ -57,6 +59,7 @@ class OpenedFile:
         return len(self._node.seen)
 
     def truncate(self, size: int) -> None:
+        self._disk.before_truncate()
         self._disk.apply(Change("truncate", self._path, size), self._node)
 
     def sync(self) -> None:
@@ -89,18 +92,23 @@ class SimulatedDisk:
 
     def __init__(self) -> None:
         self.changes: list[Change] = []
+        self.origin: SimulatedDisk | None = None
         self.names_seen: dict[Path, Node] = {}
         self.names_durable: dict[Path, Node] = {}
+        self.folders_seen: set[Path] = {ROOT}
+        self.folders_durable: set[Path] = {ROOT}
         self.room: int | None = None
         self.syncs = 0
         self.writes = 0
         self.sync_error: OSError | None = None
         self.before_sync: Callable[[], object] = lambda: None
+        self.before_write: Callable[[], object] = lambda: None
+        self.before_truncate: Callable[[], object] = lambda: None
 
     def open(self, path: Path, *, write: bool = False, create: bool = False) -> OpenedFile:
         del write
         if path not in self.names_seen:
-            if not create:
+            if not create or path.parent not in self.folders_seen:
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
             self.apply(Change("create", path))
         return OpenedFile(self, path, self.names_seen[path])
@@ -108,8 +116,13 @@ class SimulatedDisk:
     def names(self, directory: Path) -> list[str]:
         return [path.name for path in self.names_seen if path.parent == directory]
 
+    def has_directory(self, directory: Path) -> bool:
+        return directory in self.folders_seen
+
     def make_directory(self, directory: Path) -> None:
-        """Folders are there when they are needed."""
+        for folder in (*reversed(directory.parents), directory):
+            if folder not in self.folders_seen:
+                self.apply(Change("make_folder", folder))
 
     def remove(self, path: Path) -> None:
         if path in self.names_seen:
@@ -147,10 +160,17 @@ class SimulatedDisk:
             removed.links -= 1
             if self.room is not None:
                 self.room += len(removed.seen)
+        elif change.kind == "make_folder":
+            self.folders_seen.add(path)
         elif change.kind == "sync_names":
-            self.names_durable = dict(self.names_seen)
+            self._sync_names(path)
         elif node is not None:
             self._apply_to_file(change, node)
+
+    def _sync_names(self, folder: Path) -> None:
+        others = {path: node for path, node in self.names_durable.items() if path.parent != folder}
+        self.names_durable = others | {path: node for path, node in self.names_seen.items() if path.parent == folder}
+        self.folders_durable |= {path for path in self.folders_seen if path.parent == folder}
 
     def _apply_to_file(self, change: Change, node: Node) -> None:
         if change.kind == "write":
@@ -163,9 +183,9 @@ class SimulatedDisk:
         elif change.kind == "sync":
             node.durable = bytes(node.seen)
 
-    def replayed(self, changes: list[Change]) -> Self:
-        """A new disk with these changes applied."""
-        disk = type(self)()
+    def replayed(self, changes: list[Change]) -> SimulatedDisk:
+        """A new disk with these changes applied to what this one was at first."""
+        disk = self.origin.rebooted(keep_unsynced=True) if self.origin else SimulatedDisk()
         for change in changes:
             disk.apply(change)
         return disk
@@ -174,9 +194,20 @@ class SimulatedDisk:
         """The disk after its machine died, or after its process died, which costs nothing that was written."""
         disk = SimulatedDisk()
         names = self.names_seen if keep_unsynced else self.names_durable
+        folders = self.folders_seen if keep_unsynced else self.folders_durable
+        disk.folders_seen = {folder for folder in folders if folders.issuperset(folder.parents)}
+        disk.folders_durable = set(disk.folders_seen)
         for path, node in names.items():
+            if path.parent not in disk.folders_seen:
+                continue
             content = bytes(node.seen) if keep_unsynced else node.durable
             disk.names_seen[path] = disk.names_durable[path] = Node(bytearray(content), content)
+        return disk
+
+    def copied(self) -> SimulatedDisk:
+        """A disk with what is on this one, whose changes are remembered from now on."""
+        disk = self.rebooted(keep_unsynced=True)
+        disk.origin = self.rebooted(keep_unsynced=True)
         return disk
 
     def flip_bit(self, path: Path, offset: int, bit: int = 0) -> None:

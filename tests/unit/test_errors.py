@@ -17,7 +17,7 @@ from typing import Final
 import pytest
 
 import astyqueue
-from astyqueue import errors
+from astyqueue import errors, journal_errors
 from astyqueue.cli.errors import ExitCode, Failure
 from astyqueue.spark.errors import HistoryGone
 from astyqueue.spark.pipeline.folder_lock import FolderInUse
@@ -44,11 +44,11 @@ SAMPLES: Final = (
     errors.ThreadsDied("emails", 11, "MemoryError"),
     errors.HandlerFailed("LookupError", "no such address", "Traceback ..."),
     errors.ChildDied("it was killed by SIGSEGV"),
-    errors.JournalInUse("journal", "spool/journal.lock", "process 7"),
-    errors.JournalFull("spool", "its cap of 64 MiB", appended=3),
-    errors.SpoolFull("spool", "emails", "its cap of 64 MiB", appended=3),
-    errors.JournalFailed("spool", "Input/output error"),
-    errors.UndecodableRecord(7, "ValueError"),
+    journal_errors.JournalInUse("journal", "spool/journal.lock", "process 7"),
+    journal_errors.JournalFull("spool", "its cap of 64 MiB", appended=3),
+    journal_errors.SpoolFull("spool", "emails", "its cap of 64 MiB", appended=3),
+    journal_errors.JournalFailed("spool", "Input/output error"),
+    journal_errors.UndecodableRecord(7, "ValueError"),
     errors.Retry("10m", reason="mailbox full"),
     errors.Retry(),
     errors.Reject("no such address"),

@@ -39,6 +39,19 @@ def test_a_file_that_was_there_keeps_its_permissions(tmp_path: Path) -> None:
     assert (path.read_bytes(), mode(path)) == (b"new", 0o644)
 
 
+def test_the_name_of_a_file_is_on_the_disk_after_its_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[tuple[int, bool]] = []
+    sync = os.fsync
+
+    def noting(descriptor: int) -> None:
+        synced.append((os.fstat(descriptor).st_ino, (tmp_path / "written").exists()))
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", noting)
+    replace_file(tmp_path / "written", b"all of it")
+    assert synced == [((tmp_path / "written").stat().st_ino, False), (tmp_path.stat().st_ino, True)]
+
+
 def test_a_link_is_replaced_and_what_it_leads_to_is_left_alone(tmp_path: Path) -> None:
     theirs, path = tmp_path / "theirs", tmp_path / "report.html"
     theirs.write_text("precious")

@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 
     from astyqueue.journal import ReadOnlyJournal, Record
 
-_PAGE: Final = re.compile(r"(.+)-[1-9][0-9]*\.page")
+#: A journal has one of these files, also before its first record.
+_FILE: Final = re.compile(r"(.+)(?:-[1-9][0-9]*\.page|\.lock|\.meta)")
 _LAST: Final = 10
 #: How often a replay that follows looks for new records, in microseconds.
 _LOOK_US: Final = SECOND // 10
@@ -251,7 +252,7 @@ def _opened(folder: Path, prefix: str) -> ReadOnlyJournal[bytes]:
     """The journal for reading; NotFound, with the names of those that are there, if there is none of this name."""
     from astyqueue.journal import BYTES, ReadOnlyJournal
 
-    names = sorted({found[1] for found in map(_PAGE.fullmatch, (one.name for one in folder.iterdir())) if found})
+    names = sorted({found[1] for found in map(_FILE.fullmatch, (one.name for one in folder.iterdir())) if found})
     if prefix not in names:
         there = f"there are: {', '.join(names)}; name one with --prefix" if names else "it has none"
         message = f"folder {folder} has no journal {prefix!r}; {there}"

@@ -348,7 +348,7 @@ def _serve(
 def _logged_spool(app: App) -> Path | None:
     """The folder of the app's spool, if it has one; what waits there is logged."""
     from astyqueue.dispatch.worker_log import log_event
-    from astyqueue.errors import JournalError
+    from astyqueue.journal_errors import JournalError
     from astyqueue.spool import backlog_of
     from astyqueue.text import reason_of
 

@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 
 from astyqueue.cli.errors import ExitCode, Failure
 from astyqueue.dispatch.presence.worker_presence import WorkerPresence
-from astyqueue.errors import JournalError
+from astyqueue.journal_errors import JournalError
 from astyqueue.spool import backlog_of
 
 #: Requests that are answered at once; more are refused, so that slow clients do not take threads without limit.

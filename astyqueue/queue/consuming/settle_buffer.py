@@ -34,8 +34,7 @@ class SettleBuffer:
         """While `hurried`, outcomes are committed without waiting for a claim.
 
         `_renewals`: how to extend the leases that are to be renewed, which is urgent while `_renew_now`. Only the
-        leader uses it. Such a lease is also in `_pending`, perhaps without outcomes: one order decides whose turn it
-        is.
+        leader uses it. Such a lease is also in `_pending`, perhaps without outcomes, and so has a place in its order.
         """
         self.hurried = False
         self._leases = leases
@@ -153,9 +152,8 @@ class SettleBuffer:
             self._sort_in()
             waiting = {lease: pending for lease, pending in self._pending.items() if pending or lease in self._renewals}
             self._pending = waiting
-            waits = any(waiting.values())
-            self.hurried &= waits
-            self._called = waits  # the leader looks again when the first of them has waited long enough
+            self._called = any(waiting.values())  # the leader looks again when the first has waited long enough
+            self.hurried &= self._called
         if not waiting:
             self._flush_at = NEVER
             return None

@@ -11,8 +11,9 @@ from dataclasses import dataclass, field, replace
 from itertools import islice, product
 from typing import Final, NamedTuple, Protocol
 
-from astyqueue.errors import BadInput, SpoolFull, StoreUnavailable, Vetoed
+from astyqueue.errors import BadInput, StoreUnavailable, Vetoed
 from astyqueue.ids import IdSource, moment
+from astyqueue.journal_errors import SpoolFull
 from astyqueue.model.envelope import MessageId
 from astyqueue.model.event import Kind
 from astyqueue.model.message import Message, MessageEncoder, PreparedMessage, Unique, own_options, with_policy_of_queue

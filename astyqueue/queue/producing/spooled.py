@@ -11,8 +11,9 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Final, NamedTuple, NoReturn
 
-from astyqueue.errors import BadInput, JournalFull, NotFound, SpoolFull, Undecodable
+from astyqueue.errors import BadInput, NotFound, Undecodable
 from astyqueue.ids import IdSource, moment
+from astyqueue.journal_errors import JournalFull, SpoolFull
 from astyqueue.model.envelope import MessageId
 from astyqueue.model.message import Message, PreparedMessage, Unique
 from astyqueue.model.settings import Settings

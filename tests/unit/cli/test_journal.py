@@ -78,6 +78,12 @@ def test_tail_follows_over_pages_until_it_is_interrupted(folder: Path) -> None:
     assert seen == list(range(51))
 
 
+def test_a_journal_is_there_before_its_first_record(shell: Shell, folder: Path) -> None:
+    with Journal.open(folder / "new"):
+        assert sequences(shell, str(folder / "new")) == []
+        assert "last sequence  0" in shell("journal", "stat", str(folder / "new")).stdout
+
+
 def test_stat_says_how_much_there_is_and_where_cursors_are(shell: Shell, orders: Path) -> None:
     with ReadOnlyJournal.open(orders) as journal:
         shipping = journal.cursor("shipping")

@@ -7,13 +7,25 @@ from typing import Any, Final
 
 import pytest
 
+from astyqueue.clock import SystemClock
 from astyqueue.journal import BYTES, Journal
 from astyqueue.testing import TimeMachine
+from astyqueue.units import SECOND
+from astyqueue.waiting import Wakeup
 from tests.support.simulated_disk import SimulatedDisk
 
 FOLDER: Final = Path("/journal")
 
 Opening = Callable[..., Journal[bytes]]
+
+
+def until_true(condition: Callable[[], bool]) -> None:
+    """Return once the condition holds, which is looked at every 10 ms; fail after the deadline."""
+    real = SystemClock()
+    deadline, wakeup = real.monotonic() + 20 * SECOND, Wakeup(real)
+    while not condition():
+        assert real.monotonic() < deadline
+        wakeup.wait(real.monotonic() + SECOND // 100)
 
 
 @pytest.fixture

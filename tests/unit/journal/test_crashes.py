@@ -81,3 +81,63 @@ def test_a_crash_at_any_byte_of_any_write_loses_nothing_acknowledged_and_serves_
     written(disk, clock, durability, len(SIZES) + 1)
     for crash in crashes(disk):
         check(crash, clock)
+
+
+def managed(disk: SimulatedDisk, clock: TimeMachine) -> int:
+    """Append under a cap with a cursor that is committed, until pages were reclaimed and dropped.
+
+    Returns the change with which reclaiming begins; the last sequence that the cursor passed is acknowledged.
+    """
+    journal = Journal.open(
+        FOLDER,
+        codec=BYTES,
+        disk=disk,
+        clock=clock,
+        page_size=PAGE,
+        durability="each",
+        cap=4 * PAGE,
+        when_full="drop_oldest",
+    )
+    cursor = journal.cursor("mail")
+    for number in range(5):
+        cursor.commit(journal.append(value(number)))
+        disk.acknowledged(number + 1)
+    first = len(disk.changes)
+    assert journal.reclaim() > 0
+    for number in range(5, 10):
+        journal.append(value(number))
+    cursor.commit(journal.append(value(10)))
+    disk.acknowledged(11)
+    assert journal.stat().dropped_records > 0
+    return first
+
+
+@pytest.mark.parametrize("step", [31, pytest.param(1, marks=pytest.mark.full)])
+def test_a_crash_among_commits_reclaims_and_drops_leaves_a_cursor_where_it_was_or_where_it_was_to_be(
+    step: int, disk: SimulatedDisk, clock: TimeMachine
+) -> None:
+    first = managed(disk, clock)
+    for crash in crashes(disk, first=first, step=step):
+        with opened(crash.disk, clock) as journal:
+            committed = journal.cursor("mail").position
+            assert committed is not None, crash.what
+            # A commit may be on the disk before it returned.
+            assert committed.sequence in {max(5, crash.acknowledged), 11}, crash.what
+            last = journal.append(b"after")
+            assert last.sequence > committed.sequence, crash.what
+            found = [(record.sequence, record.value) for record in journal.read()]
+            expected = [(sequence, value(sequence - 1)) for sequence, _ in found[:-1]]
+            assert found == [*expected, (last.sequence, b"after")], crash.what
+            assert [record.value for record in journal.read(cursor="mail")][-1] == b"after", crash.what
+
+
+@pytest.mark.parametrize("step", [97, pytest.param(7, marks=pytest.mark.full)])
+def test_a_crash_while_it_is_opened_after_a_crash_loses_nothing_acknowledged(
+    step: int, disk: SimulatedDisk, clock: TimeMachine
+) -> None:
+    first = written(disk, clock, "each", LARGE)
+    for crash in list(crashes(disk, first=first, step=step)):
+        seen = crash.disk.copied()
+        opened(seen, clock).abandon()
+        for again in crashes(seen, step=step):
+            check(Crash(f"{crash.what}, then {again.what}", again.disk, crash.acknowledged), clock)

@@ -10,6 +10,7 @@ import pytest
 from astyqueue.findings import Severity
 from astyqueue.journal import BYTES, Journal, ReadOnlyJournal
 from astyqueue.journal.format import OVERHEAD, RECORDS_AT
+from astyqueue.testing import TimeMachine
 from tests.support.simulated_disk import SimulatedDisk
 from tests.unit.journal.conftest import FOLDER, Opening
 
@@ -65,7 +66,8 @@ def test_a_writer_goes_on_behind_damage_in_the_last_page(filled: SimulatedDisk, 
         disk = filled.rebooted(keep_unsynced=True)
         disk.flip_bit(path, offset)
         journal = opened(disk=disk)
-        assert journal.append(b"after").sequence == (9 if lost == 6 else 8)
+        assert journal.append(b"after").sequence == 9  # also where record 8 is the one that is lost
+        assert [record.value for record in journal.read(after=8)] == [b"after"]
         expected = [value(number) for number in range(8) if number != lost]
         assert [record.value for record in journal.read()] == [*expected, b"after"]
         journal.close()
@@ -100,6 +102,8 @@ def test_a_lost_page_or_header_costs_its_records_and_is_reported(
         reader = journal.read()
         assert [record.value for record in reader] == expected
         assert [record.value for record in journal.read(after=2 * number)] == expected[2 * number - 2 :]
+        if number > 1:
+            assert len(reader.skipped) == 1
         if number > 1 or disk is headless:
             assert len(damage(journal)) == 1
         assert journal.append(b"after").sequence == 9
@@ -112,11 +116,69 @@ def test_a_last_page_whose_header_is_lost_stays_and_the_journal_goes_on_behind_i
     for offset in (0, 64):
         filled.flip_bit(FOLDER / "journal-4.page", offset)
     journal = opened(disk=filled)
-    assert journal.append(b"after").sequence == 7
+    assert journal.append(b"after").sequence > 8
+    assert [record.value for record in journal.read(after=8)] == [b"after"]
     reader = journal.read()
     assert [record.value for record in reader] == [*map(value, range(6)), b"after"]
     assert "its header cannot be read" in reader.skipped[0].reason
     assert FOLDER / "journal-4.page" in filled.names_seen
+
+
+def test_a_reader_reports_the_records_that_were_removed_before_it_began(
+    opened: Opening, disk: SimulatedDisk, clock: TimeMachine
+) -> None:
+    journal = opened(cap=4 * 256, when_full="drop_oldest")
+    cursor = journal.cursor("mail")
+    cursor.commit(journal.append(value(0)))
+    cursor.close()
+    journal.append_many(map(value, range(1, 20)))
+    first = journal.stat().first_sequence
+    assert first > 3
+    for reader in (
+        journal.read(cursor="mail"),
+        journal.read(after=1),
+        ReadOnlyJournal.open(FOLDER, codec=BYTES, disk=disk, clock=clock).read(after=1),
+    ):
+        assert next(reader).sequence == first
+        [loss] = reader.skipped
+        assert (loss.after, loss.before) == (1, first)
+        assert "removed or lost" in loss.reason
+    for reader in (journal.read(), journal.read(after=first - 1), journal.read(after=first), journal.read(after=99)):
+        assert list(reader) or reader.position is None
+        assert reader.skipped == []
+    [fact] = damage(journal)
+    assert f"cursor 'mail' is at record 1, the first record is {first}" in fact
+
+
+@pytest.mark.parametrize("records", [0, 1])
+def test_a_page_that_lost_records_at_its_end_is_reported(records: int, filled: SimulatedDisk, opened: Opening) -> None:
+    del filled.names_seen[FOLDER / "journal-2.page"].seen[RECORDS_AT + 50 * records :]
+    journal = opened(disk=filled)
+    for reader in (
+        journal.read(),
+        ReadOnlyJournal.open(FOLDER, codec=BYTES, disk=filled).read(after=1),
+    ):
+        assert [record.sequence for record in reader][-4:] == [5, 6, 7, 8]
+        [loss] = reader.skipped
+        assert (loss.page, loss.after, loss.before) == (2, 2 + records, 5)
+    assert len(damage(journal)) == 1
+
+
+@pytest.mark.parametrize("lost", [[4], [3, 4], [1, 2, 3, 4]])
+def test_no_sequence_is_given_again_where_the_last_pages_are_gone(
+    lost: list[int], opened: Opening, disk: SimulatedDisk
+) -> None:
+    journal = opened()
+    journal.append_many(map(value, range(8)))
+    journal.close()
+    for number in lost:
+        disk.remove(FOLDER / f"journal-{number}.page")
+    journal = opened()
+    assert journal.append(b"after").sequence == 9
+    reader = journal.read(after=2 * (lost[0] - 1))
+    assert [record.value for record in reader] == [b"after"]
+    assert bool(reader.skipped) == (lost[0] > 1)
+    assert FOLDER / "journal-5.page" in disk.names_seen
 
 
 def test_parts_of_a_record_are_not_joined_over_a_lost_one(opened: Opening, disk: SimulatedDisk) -> None:

@@ -14,13 +14,15 @@ from tests.support.simulated_disk import SimulatedDisk
 from tests.unit.journal.conftest import FOLDER, Opening
 from tests.unit.test_docs import table_below
 
-HEADER: Final = PageHeader(number=3, page_size=4096, salt=0xFFFF_FFF0, first_sequence=7, first_arrival=1_000_000)
+HEADER: Final = PageHeader(
+    number=3, page_size=4096, salt=0xFFFF_FFF0, first_sequence=7, first_arrival=1_000_000, last_before=6
+)
 EXPLANATION: Final = Path(__file__).parents[3] / "docs/explanation/journal.md"
 
 
 def test_a_header_has_the_bytes_that_the_table_says_twice() -> None:
-    fields = struct.pack("<8sIIQQQq", b"astyjrnl", 1, 0xFFFF_FFF0, 4096, 3, 7, 1_000_000)
-    assert HEADER.pack() == 2 * (fields + struct.pack("<I", crc32(fields)) + bytes(12))
+    fields = struct.pack("<8sIIQQQqQ", b"astyjrnl", 1, 0xFFFF_FFF0, 4096, 3, 7, 1_000_000, 6)
+    assert HEADER.pack() == 2 * (fields + struct.pack("<I", crc32(fields)) + bytes(4))
     assert PageHeader.parse(HEADER.pack()) == HEADER
 
 
@@ -42,7 +44,7 @@ def test_the_tables_of_the_format_add_up(heading: str, size: int) -> None:
 
 def test_a_record_at_another_offset_or_of_another_page_is_not_readable() -> None:
     record = packed(Kind.WHOLE, 7, 1, b"payload", HEADER.salt + 128)
-    other = PageHeader(3, 4096, 1, 7, 1)
+    other = PageHeader(3, 4096, 1, 7, 1, 6)
     assert entries(record, 129, HEADER) == entries(record, 128, other) == []
 
 

@@ -9,10 +9,11 @@ from typing import Any, Final
 
 import pytest
 
-from astyqueue.errors import BadInput, UndecodableRecord
+from astyqueue.errors import BadInput
 from astyqueue.journal import Codec, Journal
+from astyqueue.journal_errors import JournalInUse, UndecodableRecord
 from tests.support.simulated_disk import SimulatedDisk
-from tests.unit.journal.conftest import FOLDER, Opening
+from tests.unit.journal.conftest import FOLDER, Opening, until_true
 
 DEADLINE: Final = 20
 Through = Callable[[Journal[Any], Iterable[Any]], list[Any]]
@@ -37,6 +38,12 @@ def as_task(journal: Journal[Any], items: Iterable[Any]) -> list[Any]:
 @pytest.fixture(params=[as_thread, as_task])
 def through(request: pytest.FixtureRequest) -> Through:
     chosen: Through = request.param
+    return chosen
+
+
+@pytest.fixture(params=[False, True], ids=["thread", "task"])
+def through_async(request: pytest.FixtureRequest) -> bool:
+    chosen: bool = request.param
     return chosen
 
 
@@ -140,7 +147,6 @@ def test_a_consumer_that_stops_early_closes_the_source_and_the_reader(rounds: in
             next(stream)
         stream.close()
         assert closed.wait(DEADLINE)
-        assert journal.reclaim() >= 0
         journal.cursor("persist").remove()
         journal.reclaim(ignore_cursors=True)
         journal.cursor("persist").commit(next(iter([*journal.read()][-1:])))
@@ -157,3 +163,83 @@ def test_a_task_that_stops_early_leaves_no_task_behind(opened: Opening) -> None:
         return len(asyncio.all_tasks())
 
     assert asyncio.run(main()) == 1
+
+
+def test_what_a_thread_took_from_the_source_is_kept_when_the_consumer_leaves(opened: Opening) -> None:
+    journal = opened()
+    taken: list[bytes] = []
+    left = threading.Event()
+
+    def source() -> Iterator[bytes]:
+        for number in range(3):
+            taken.append(b"%d" % number)
+            yield taken[-1]
+        assert left.wait(DEADLINE)
+        taken.append(b"last")
+        yield taken[-1]
+        taken.append(b"too late")
+        yield taken[-1]
+
+    stream = journal.persist(source())
+    assert next(stream) == b"0"
+    stream.close()
+    left.set()
+    until_true(lambda: not any(thread.name == "astyqueue-persist" for thread in threading.enumerate()))
+    assert b"too late" not in taken
+    assert [record.value for record in journal.read()] == taken
+
+
+@pytest.mark.parametrize("count", [1, 500, 3000])
+def test_what_a_task_took_from_the_source_is_kept_when_the_consumer_leaves(count: int, opened: Opening) -> None:
+    journal = opened(page_size="4KiB")
+    taken: list[bytes] = []
+
+    async def source() -> AsyncIterator[bytes]:
+        for number in range(count):
+            taken.append(b"%d" % number)
+            yield taken[-1]
+
+    async def main() -> None:
+        stream = journal.persist_async(source())
+        assert await anext(stream) == b"0"
+        await stream.aclose()
+
+    asyncio.run(main())
+    assert [record.value for record in journal.read()] == taken
+
+
+def test_a_full_journal_does_not_keep_a_consumer_that_leaves(through_async: bool, opened: Opening) -> None:  # noqa: FBT001 - a parameter
+    journal = opened(cap=2 * 256, when_full="block")
+    items = [b"x" * 90] * 50
+
+    async def main() -> None:
+        stream = journal.persist_async(awaited(items))
+        assert await anext(stream) == items[0]
+        await stream.aclose()
+
+    if through_async:
+        asyncio.run(asyncio.wait_for(main(), DEADLINE))
+    else:
+        stream = journal.persist(items)
+        assert next(stream) == items[0]
+        stream.close()
+    assert 1 <= len(list(journal.read())) <= 2
+
+
+def test_a_second_stream_on_a_cursor_is_refused_and_leaves_the_first_alone(through: Through, opened: Opening) -> None:
+    journal = opened()
+    stream = journal.persist([b"a", b"b"])
+    assert next(stream) == b"a"
+    with pytest.raises(JournalInUse, match="cursor 'persist'"):
+        through(journal, [b"c"])
+    assert list(stream) == [b"b"]
+    assert through(journal, [b"d"]) == [b"d"]
+    other = journal.persist([b"e"], cursor="other")
+    assert next(other) == b"a"
+    other.close()
+
+
+def test_a_stream_that_was_never_begun_keeps_no_cursor(through: Through, opened: Opening) -> None:
+    journal = opened()
+    journal.persist([b"a"])
+    assert through(journal, [b"b"]) == [b"b"]

@@ -15,6 +15,7 @@ import pytest
 from astyqueue.clock import instant
 from astyqueue.errors import BadInput
 from astyqueue.journal import BYTES, Journal, ReadOnlyJournal, Record
+from astyqueue.journal.format import RECORDS_AT
 from astyqueue.testing import TimeMachine
 from astyqueue.testing.timemachine import START
 from tests.support.simulated_disk import SimulatedDisk
@@ -216,6 +217,17 @@ def test_a_reader_of_another_process_shows_no_record_in_parts_until_it_is_whole(
         other = ReadOnlyJournal.open(FOLDER, codec=BYTES, disk=seen, clock=clock)
         found = [record.value for record in other.read()]
         assert found == [b"a", b"b" * 900][: len(found)]
+
+
+def test_the_last_sequence_is_known_where_the_last_page_has_no_record(
+    disk: SimulatedDisk, opened: Opening, clock: TimeMachine
+) -> None:
+    opened().append_many([b"x" * 90] * 3)
+    for size in (RECORDS_AT, RECORDS_AT + 5, 0, 60):
+        seen = disk.rebooted(keep_unsynced=True)
+        del seen.names_seen[FOLDER / "journal-3.page"].seen[size:]
+        with ReadOnlyJournal.open(FOLDER, codec=BYTES, disk=seen, clock=clock) as other:
+            assert other.stat().last_sequence == 2
 
 
 async def collected(records: object, count: int) -> list[bytes]:

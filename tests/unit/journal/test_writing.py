@@ -2,36 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
+import subprocess
+import sys
 import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
-from astyqueue.clock import SystemClock
-from astyqueue.errors import BadInput, BadSetting, Closed, JournalError, JournalFailed, JournalInUse, UndecodableRecord
+from astyqueue.errors import BadInput, BadSetting, Closed
 from astyqueue.journal import BYTES, JSON, UTF8, Codec, Journal, ReadOnlyJournal, TextCodec
+from astyqueue.journal_errors import JournalError, JournalFailed, JournalInUse, UndecodableRecord
 from astyqueue.testing import TimeMachine
-from astyqueue.units import SECOND
-from astyqueue.waiting import Wakeup
 from tests.support.simulated_disk import SimulatedDisk
-from tests.unit.journal.conftest import FOLDER, Opening
+from tests.unit.journal.conftest import FOLDER, Opening, until_true
 
 DEADLINE: Final = 20
 #: The process is written into the file of the lock.
 LOCK_WRITES: Final = 1
-
-
-def until_true(condition: Callable[[], bool]) -> None:
-    """Return once the condition holds, which is looked at every 10 ms; fail after the deadline."""
-    real = SystemClock()
-    deadline, wakeup = real.monotonic() + DEADLINE * SECOND, Wakeup(real)
-    while not condition():
-        assert real.monotonic() < deadline
-        wakeup.wait(real.monotonic() + SECOND // 100)
 
 
 def values(journal: Journal[bytes] | ReadOnlyJournal[bytes]) -> list[bytes]:
@@ -98,6 +89,14 @@ def test_a_record_is_on_the_disk_when_an_append_returns_with_durability_each(
         assert len(values(opened(disk=disk.rebooted(keep_unsynced=False)))) == number + 1
 
 
+def test_the_folders_that_were_made_for_a_journal_survive_the_machine(disk: SimulatedDisk, clock: TimeMachine) -> None:
+    folder = Path("/var/spool/shop/journal")
+    with Journal.open(folder, codec=BYTES, disk=disk, clock=clock, durability="each") as journal:
+        journal.append(b"a")
+        rebooted = disk.rebooted(keep_unsynced=False)
+    assert values(ReadOnlyJournal.open(folder, codec=BYTES, disk=rebooted, clock=clock)) == [b"a"]
+
+
 def test_a_batch_is_synced_after_its_number_of_records(opened: Opening, disk: SimulatedDisk) -> None:
     journal = opened(durability="batch", batch_records=3, page_size="1MiB")
     for number in range(1, 8):
@@ -141,7 +140,7 @@ def test_a_sync_without_durability_reaches_pages_that_were_finished_before(
     assert values(opened(disk=disk.rebooted(keep_unsynced=False))) == [b"x" * 60] * 10
 
 
-def test_threads_that_append_at_once_share_syncs(tmp_path: Path) -> None:
+def test_threads_that_append_at_once_lose_nothing(tmp_path: Path) -> None:
     count, each = 8, 25
     with Journal.open(tmp_path, codec=BYTES, durability="each") as journal:
         threads = [
@@ -197,6 +196,82 @@ def test_a_closed_journal_refuses_appends_and_syncs_and_may_be_closed_again(open
         journal.append(b"a")
     with pytest.raises(Closed):
         journal.cursor("a").commit(journal.append(b"a"))
+
+
+def test_a_clock_that_is_an_hour_behind_the_last_record_is_logged_once_for_each_opening(
+    opened: Opening, clock: TimeMachine, caplog: pytest.LogCaptureFixture
+) -> None:
+    journal = opened()
+    before = clock.now()
+    clock.advance("10d")
+    ahead = journal.append(b"a").arrived_us
+    clock.set(ahead - 3_600 * 1_000_000)
+    journal.append(b"b")
+    assert caplog.messages == []
+    clock.set(before)
+    for _ in range(2):
+        assert journal.append(b"c").arrived_us == ahead
+    [message] = caplog.messages
+    assert "journal clock behind" in message
+    assert "2026-01-11T00:00:00" in message
+    journal.close()
+    opened().append(b"d")
+    assert len(caplog.messages) == 2
+
+
+def test_an_append_beside_a_close_is_kept_or_refused(opened: Opening, disk: SimulatedDisk) -> None:
+    journal = opened(durability="batch", page_size="1MiB")
+    journal.append(b"before")
+    accepted = [b"before"]
+
+    def append_beside() -> None:
+        disk.before_sync = lambda: None
+        with contextlib.suppress(Closed):
+            journal.append(b"beside")
+            accepted.append(b"beside")
+
+    def append_while_the_disk_syncs() -> None:
+        beside = threading.Thread(target=append_beside, daemon=True)
+        beside.start()
+        beside.join(DEADLINE)
+        assert not beside.is_alive()
+
+    disk.before_sync = append_while_the_disk_syncs
+    journal.close()
+    assert values(opened()) == accepted
+
+
+def test_a_second_close_returns_when_the_first_has_written_all(opened: Opening, disk: SimulatedDisk) -> None:
+    journal = opened(durability="batch")
+    journal.append(b"a")
+    second = threading.Thread(target=journal.close, daemon=True)
+
+    def close_twice() -> None:
+        disk.before_sync = lambda: None
+        second.start()
+        with pytest.raises(JournalInUse):
+            opened()
+
+    disk.before_sync = close_twice
+    journal.close()
+    second.join(DEADLINE)
+    assert not second.is_alive()
+    assert values(opened()) == [b"a"]
+
+
+@pytest.mark.parametrize("durability", ["none", "batch"])
+@pytest.mark.parametrize("kept", ["", "journal = "])
+def test_a_program_that_ends_without_a_close_writes_what_it_appended(
+    kept: str, durability: str, tmp_path: Path
+) -> None:
+    program = (
+        "from astyqueue.journal import Journal\n"
+        f"{kept}Journal.open({str(tmp_path)!r}, durability={durability!r}, batch_delay='1h')"
+    )
+    program += ".append(1)" if not kept else "\njournal.append(1)"
+    subprocess.run([sys.executable, "-c", program], check=True)
+    with Journal.open(tmp_path) as journal:
+        assert [record.value for record in journal.read()] == [1]
 
 
 def test_after_a_failed_sync_the_journal_takes_nothing_more(opened: Opening, disk: SimulatedDisk) -> None:
@@ -288,11 +363,12 @@ def test_json_refuses_what_would_not_come_back(tmp_path: Path) -> None:
         ({"page_size": 100}, "page_size is 100 bytes"),
         ({"page_size": "2GiB"}, "to 1GiB"),
         ({"durability": "always"}, "'none', 'batch', 'each'"),
-        ({"when_full": "explode"}, "'block', 'raise', 'drop'"),
+        ({"when_full": "explode"}, "'block', 'raise', 'drop_oldest'"),
         ({"batch_records": 0}, "at least 1"),
         ({"batch_delay": "soon"}, "batch_delay"),
         ({"cap": "20MiB"}, "at least two pages"),
         ({"prefix": "../escape"}, "is not a name"),
+        ({"durabilty": "each"}, "unknown option 'durabilty'.* durability,"),
     ],
 )
 def test_a_wrong_setting_is_named(options: dict[str, object], message: str, tmp_path: Path) -> None:
@@ -315,6 +391,6 @@ def test_a_page_of_a_newer_format_is_refused_by_name(opened: Opening, disk: Simu
     disk = disk.rebooted(keep_unsynced=True)
     page = disk.names_seen[FOLDER / "journal-1.page"].seen
     page[8] = 2
-    page[52 - 4 : 52] = crc32(page[: 52 - 4]).to_bytes(4, "little")
+    page[60 - 4 : 60] = crc32(page[: 60 - 4]).to_bytes(4, "little")
     with pytest.raises(JournalError, match="format 2"):
         opened(disk=disk)

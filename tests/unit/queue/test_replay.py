@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from astyqueue import Hook, Message, MessageQueue, Vetoed, aio
-from astyqueue.errors import BadInput, StoreUnavailable, UndecodableRecord
+from astyqueue.errors import BadInput, StoreUnavailable
 from astyqueue.journal import UTF8, Journal, ReadOnlyJournal, Record
+from astyqueue.journal_errors import UndecodableRecord
 from astyqueue.protocol.steps import Commit
 from astyqueue.queue.builder import QueueBuilder
 from astyqueue.store import Store

@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from astyqueue import MessageQueue
-from astyqueue.errors import BadInput, JournalFailed, SliceTooLong
+from astyqueue.errors import BadInput, SliceTooLong
 from astyqueue.files import for_owner
 from astyqueue.journal.disk import LocalDisk, LocalFile
+from astyqueue.journal_errors import JournalFailed
 from astyqueue.protocol.steps import Commit, Request
 from astyqueue.spool import ConnectionSpools, SpoolFolder, SpoolOptions
 from tests.unit.spool.conftest import Gate, Opening, bodies

@@ -14,9 +14,10 @@ from typing import Any, Final
 import pytest
 
 from astyqueue import Hook, Message, MessageQueue, Vetoed, aio
-from astyqueue.errors import BadInput, JournalFull, SpoolFull
+from astyqueue.errors import BadInput
 from astyqueue.files import for_owner
 from astyqueue.journal.disk import LocalDisk, LocalFile
+from astyqueue.journal_errors import JournalFull, SpoolFull
 from astyqueue.model.envelope import MessageId
 from astyqueue.spool import ConnectionSpools, SpoolOptions
 from astyqueue.spool.process_journal import ProcessJournal

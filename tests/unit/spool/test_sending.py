@@ -12,7 +12,8 @@ import pytest
 
 from astyqueue import Hook, Message, MessageQueue, Vetoed, aio
 from astyqueue.clock import SystemClock, instant
-from astyqueue.errors import BadInput, BadSetting, Closed, JournalFull, LayoutDiffers, StoreUnavailable
+from astyqueue.errors import BadInput, BadSetting, Closed, LayoutDiffers, StoreUnavailable
+from astyqueue.journal_errors import JournalFull
 from astyqueue.model.envelope import MessageId
 from astyqueue.protocol.steps import Commit, Request, Send
 from astyqueue.queue.builder import QueueBuilder

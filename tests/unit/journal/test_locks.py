@@ -1,0 +1,102 @@
+"""The files that keep other writers and readers out, when they are removed while processes use or open them."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from astyqueue.journal import BYTES, Journal, ReadOnlyJournal
+from astyqueue.journal_errors import JournalFailed, JournalInUse
+from tests.support.simulated_disk import OpenedFile, SimulatedDisk
+from tests.unit.journal.conftest import FOLDER, Opening
+
+#: One record in each page of a test.
+LARGE: Final = b"x" * 90
+
+
+def test_a_writer_whose_lock_file_is_gone_takes_nothing_more_from_its_next_page_on(tmp_path: Path) -> None:
+    with Journal.open(tmp_path, codec=BYTES, page_size=256, durability="each") as journal:
+        journal.append(LARGE)
+        (tmp_path / "journal.lock").unlink()
+        with Journal.open(tmp_path, codec=BYTES, durability="each") as second:
+            with pytest.raises(JournalFailed, match=r"journal\.lock was removed"):
+                journal.append(LARGE)
+            assert second.append(LARGE).sequence == 2
+            with pytest.raises(JournalInUse):
+                Journal.open(tmp_path)
+    with ReadOnlyJournal.open(tmp_path, codec=BYTES) as other:
+        assert [finding.severity.word for finding in other.verify()] == ["ok"]
+
+
+def test_a_lock_file_that_is_removed_while_a_process_opens_it_is_made_again(
+    opened: Opening, disk: SimulatedDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock = OpenedFile.lock
+
+    def removed_meanwhile(file: OpenedFile, *, exclusive: bool) -> bool:
+        monkeypatch.undo()
+        disk.remove(FOLDER / "journal.lock")
+        return lock(file, exclusive=exclusive)
+
+    monkeypatch.setattr(OpenedFile, "lock", removed_meanwhile)
+    opened()
+    with pytest.raises(JournalInUse):
+        opened()
+
+
+def test_a_cursor_that_is_removed_while_another_process_opens_it_is_made_again(
+    opened: Opening, disk: SimulatedDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = opened()
+    last = journal.append(b"a")
+    journal.cursor("mail").close()
+    lock = OpenedFile.lock
+
+    def removed_meanwhile(file: OpenedFile, *, exclusive: bool) -> bool:
+        monkeypatch.undo()
+        disk.remove(FOLDER / "journal.mail.cursor")
+        return lock(file, exclusive=exclusive)
+
+    monkeypatch.setattr(OpenedFile, "lock", removed_meanwhile)
+    journal.cursor("mail").commit(last)
+    assert journal.stat().cursors == {"mail": 1}
+
+
+def test_a_cursor_that_the_disk_does_not_store_fails_and_can_be_committed_again(
+    opened: Opening, disk: SimulatedDisk
+) -> None:
+    journal = opened()
+    first, second = journal.append(b"a"), journal.append(b"b")
+    with ReadOnlyJournal.open(FOLDER, codec=BYTES, disk=disk) as other:
+        cursor = other.cursor("mail")
+        cursor.commit(first)
+        disk.sync_error = OSError(errno.EIO, "Input/output error")
+        for _ in range(2):
+            with pytest.raises(JournalFailed, match=r"cursor 'mail'.*was not stored.*Input/output error"):
+                cursor.commit(second)
+        disk.sync_error = None
+        assert cursor.position == first
+        cursor.commit(second)
+        assert cursor.position == second
+    assert journal.append(b"c").sequence == 3
+
+
+def test_a_process_that_looks_at_the_lock_for_a_moment_keeps_no_writer_out(
+    opened: Opening, disk: SimulatedDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened().close()
+    looking = disk.open(FOLDER / "journal.lock")
+    looking.lock(exclusive=False)
+    lock = OpenedFile.lock
+
+    def looked_meanwhile(file: OpenedFile, *, exclusive: bool) -> bool:
+        monkeypatch.undo()
+        was_locked = lock(file, exclusive=exclusive)
+        looking.close()
+        return was_locked
+
+    monkeypatch.setattr(OpenedFile, "lock", looked_meanwhile)
+    assert opened().append(b"a").sequence == 1
