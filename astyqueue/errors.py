@@ -49,6 +49,8 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Any
 
+from astyqueue.units import SECOND
+
 
 class _Portable(Exception):
     """An exception that survives pickle and copy with its message and attributes.
@@ -185,7 +187,7 @@ class QueueFull(AstyqueueError):
         self.limit = limit
         self.waited = waited
         self.sent = sent
-        after = f" after a wait of {waited / 1_000_000:g} s" if waited else ""
+        after = f" after a wait of {waited / SECOND:g} s" if waited else ""
         what = f"{sent} messages of this call were sent, the others were not" if sent else "nothing was sent"
         super().__init__(
             f"queue {queue!r} is full{after}: it has {counted} messages, and max_messages is {limit}, so {what}. "

@@ -14,6 +14,7 @@ import uuid
 from typing import Final
 
 from astyqueue.clock import Clock
+from astyqueue.units import SECOND
 
 #: An id as sortable bytes; `text` and `parse` turn it into the usual form of a UUID and back.
 Id = bytes
@@ -25,7 +26,7 @@ _LAST_TICK: Final = (1 << 60) - 1
 _EARLIEST: Final = -_GREGORIAN // _TICKS
 _LATEST: Final = (_LAST_TICK - _GREGORIAN) // _TICKS
 #: How far a clock may fall behind the last id before a source follows it back: more than routine clock corrections.
-_SET_BACK: Final = 1_000_000 * _TICKS
+_SET_BACK: Final = SECOND * _TICKS
 _FLIP: Final = 0x8080808080808080
 _VERSION: Final = 1
 _RFC_VARIANT: Final = 0x8000000000000000

@@ -20,7 +20,7 @@ from astyqueue.ids import Id
 from astyqueue.model.envelope import FORMAT, unframed
 from astyqueue.protocol.steps import Client
 from astyqueue.store import Name
-from astyqueue.units import SECOND
+from astyqueue.units import NEVER, SECOND
 
 #: Plain sends carry a write time this long ago, so that every delete of them wins although clocks differ.
 STAMP_BACK: Final = 3_600 * SECOND
@@ -78,7 +78,7 @@ _SUPERSEDED: Final = 0x8000
 #: Most bytes of a name, whose length is stored in one byte.
 _NAME_BYTES: Final = 255
 #: The greatest version and floor, which leaves room for the next, and the highest priority of any queue.
-_GREATEST_NUMBER: Final = 1 << 62
+_GREATEST_NUMBER: Final = NEVER
 HIGHEST_PRIORITY: Final = 9
 _TIMER_STATES: Final = frozenset(State) - {State.NONE, State.WAITING}
 #: A timer's first number is this, less what the timer lists: see `Timer.encode`.

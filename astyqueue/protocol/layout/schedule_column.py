@@ -31,6 +31,7 @@ from astyqueue.printable import printable
 from astyqueue.protocol.layout.columns import HIGHEST_PRIORITY, State, Timer, Type, encoded
 from astyqueue.protocol.steps import Client
 from astyqueue.store import Name, Put
+from astyqueue.units import NEVER
 
 _log: Final = logging.getLogger("astyqueue.schedules")
 
@@ -197,7 +198,7 @@ def _moment(value: Any, what: str) -> int:  # noqa: ANN401 - as read from JSON
     return int(value) if is_moment(value) else _refuse(what, value)
 
 
-def _number(value: Any, what: str, most: int = 1 << 62) -> int:  # noqa: ANN401 - as read from JSON
+def _number(value: Any, what: str, most: int = NEVER) -> int:  # noqa: ANN401 - as read from JSON
     return value if type(value) is int and 0 <= value <= most else _refuse(what, value)
 
 
