@@ -8,7 +8,7 @@ unknown outcome the columns show the result: the next scan, of any process, cont
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -107,6 +107,12 @@ class Firing:
         return bool(self.decisions or self.gone)
 
     @property
+    def skipped(self) -> list[SkippedOccurrences]:
+        """The occurrences that it skips."""
+        decisions = self.decisions.values()
+        return [one for each in decisions for one in skipped_by(each.schedule.name, each.firings)]
+
+    @property
     def ended(self) -> list[Schedule]:
         """The schedules of repeated messages that this commit deletes."""
         return [decision.schedule for decision in self.decisions.values() if _ends(decision.schedule)]
@@ -122,22 +128,23 @@ class RowSchedules:
         self._known: dict[tuple[str, Name], KnownSchedule] = {}
 
     def fire(
-        self, snapshot: RowSnapshot, skipped: list[SkippedOccurrences] | None = None
+        self, snapshot: RowSnapshot, *, on_skipped: Callable[[list[SkippedOccurrences]], None] | None = None
     ) -> Steps[list[FiredOccurrence]]:
         """Fire the due occurrences of a row, in at most 32 commits; updates the snapshot, or forgets it after an error.
 
-        Skipped occurrences are added to `skipped`, also before an error.
+        `on_skipped` is called after each commit with the occurrences that it skipped.
         """
         if len(self._known) > _REMEMBERED:
             self._known.clear()
         firings = _Firings(self._process, snapshot, self.triggers, self._known)
         sent: list[FiredOccurrence] = []
-        passed: list[SkippedOccurrences] = [] if skipped is None else skipped
         try:
             while (firing := (yield from firings.until_applied())) is not None:
-                for decision in firing.decisions.values():
-                    sent += fired(decision.schedule, decision.sent, firing.now)
-                    passed += skipped_by(decision.schedule.name, decision.firings)
+                sent += [
+                    one for each in firing.decisions.values() for one in fired(each.schedule, each.sent, firing.now)
+                ]
+                if on_skipped and (skipped := firing.skipped):
+                    on_skipped(skipped)
         except BaseException:
             snapshot.forget()
             raise

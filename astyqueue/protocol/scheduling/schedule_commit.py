@@ -48,16 +48,17 @@ class ScheduleHandle:
     def change(self, becomes: Callable[[Schedule], Steps[ScheduleUpdate | None]]) -> Steps[Schedule]:
         """Replace the schedule by the result of `becomes`; None leaves it unchanged. Raises NotFound if it is gone."""
         mark = self.process.nonce().hex()
-        after: list[Schedule] = []
+        after: Schedule
 
         def plan(snapshot: RowSnapshot) -> Steps[CommitPlan | None]:
+            nonlocal after
             found = yield from self.found()
             if found is None:
                 message = f"there is no schedule {self.name!r}"
                 raise NotFound(message)
             column, before = found
             changed = yield from becomes(before)
-            after[:] = [changed[0] if changed else before]
+            after = changed[0] if changed else before
             if changed is None:
                 return None
             if (key := changed[0].template.key) is not None:
@@ -67,7 +68,7 @@ class ScheduleHandle:
             return self.edit(snapshot, column, ScheduleEdit(mark, before, *changed))
 
         yield from CommitLoop(self.process, RowSnapshot(self.row, 1)).carry_out(plan)
-        return after[0]
+        return after
 
     def edit(self, snapshot: RowSnapshot, column: Column | None, edit: ScheduleEdit) -> CommitPlan:
         """The commit that replaces a schedule; its occurrence timer is replaced whether or not its due time changes."""

@@ -227,11 +227,10 @@ def backfill(core: QueueRuntime, name: str, since: datetime, until: datetime) ->
 def remove(core: QueueRuntime, name: str, *, with_run: bool = False) -> Steps[Schedule | None]:
     """Remove a schedule and, with `with_run`, its last message; returns the removed schedule."""
     kept = handle_of(core, name)
-    run: list[MessageId] = []
-    removed = yield from stored.remove(kept, with_run=with_run, into=run)
-    call_after_delete(core.hooks, run, "deleted")
+    removal = yield from stored.remove(kept, with_run=with_run)
+    call_after_delete(core.hooks, [removal.message] if removal.message else [], "deleted")
     yield from core.claimer.announce([(kept.row, None)])
-    return removed
+    return removal.schedule
 
 
 def delete(core: QueueRuntime, name: str) -> Steps[bool]:
