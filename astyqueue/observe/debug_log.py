@@ -37,7 +37,7 @@ _LINES: Final = {
     LeaseRenewed: ("astyqueue.settle", "renewed"),
     Settled: ("astyqueue.settle", "settled"),
     OutcomeLost: ("astyqueue.settle", "lost"),
-    OccurrenceFired: ("astyqueue.schedule", "fired"),
+    OccurrenceFired: ("astyqueue.schedules", "fired"),
 }
 _LOGGERS: Final = {name: logging.getLogger(name) for name, _ in _LINES.values()}
 #: Rows and messages that one line names; of more, it has their number.

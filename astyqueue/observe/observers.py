@@ -50,6 +50,13 @@ class Observers:
         self._errors = RateLimitedLog()
         self.on = bool(self._given)
 
+    @classmethod
+    def of_debug_log(cls, monotonic: Callable[[], MonotonicUs]) -> Observers:
+        """Those of requests outside of a queue that users observe: the debug log alone, as its levels are now."""
+        observers = cls(monotonic=monotonic)
+        observers.check_log_levels()
+        return observers
+
     def check_log_levels(self) -> None:
         """Begin or end debug logging, as the levels of its loggers are now."""
         if self is UNOBSERVED:

@@ -143,9 +143,14 @@ class Client:
 
     def read_back(self, row: str, operation: str, *, applied: bool) -> bool:
         """Notify the observers of what reading a row has shown of a commit of unknown outcome; returns `applied`."""
-        if self.observers.on:
-            self.observers.notify(OutcomeReadBack(row, operation, applied))
+        report_read_back(self.observers, row, operation, applied=applied)
         return applied
+
+
+def report_read_back(observers: Observers, row: str, operation: str, *, applied: bool) -> None:
+    """Notify observers of what reading a row has shown of a commit of unknown outcome."""
+    if observers.on:
+        observers.notify(OutcomeReadBack(row, operation, applied))
 
 
 @dataclass(frozen=True, slots=True)

@@ -215,6 +215,11 @@ class HistoryWriter:
         self._lock = threading.Lock()
         self._since = 0
 
+    def __repr__(self) -> str:
+        """The queue, which events are kept, and how many are buffered."""
+        kept = self._settings_sync.settings.behaviour.history
+        return f"<HistoryWriter of {self._ring.queue}: keeps {kept}, {len(self._noted)} events buffered>"
+
     def wants(self, kind: Kind) -> bool:
         """Whether events of this kind are kept."""
         return kind in KEPT[self._settings_sync.settings.behaviour.history]

@@ -50,6 +50,10 @@ class SettingsSync:
         self._warned: set[str] = set()
         self._warn_of_unread()
 
+    def __repr__(self) -> str:
+        """The queue, and when its settings are read again, or that it is gone."""
+        return f"<SettingsSync of {self.settings.name}: {'gone' if self.gone else f'next read {self._next}'}>"
+
     @property
     def gone(self) -> bool:
         """Whether the queue is gone: it was dropped, even if a queue of another layout has its name now."""

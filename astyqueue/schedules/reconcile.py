@@ -177,7 +177,11 @@ class _Reconciling:
         if self._instructions.dry_run:
             value = self._taken_over((yield from self._read()))
         else:
-            value = (yield from compare_and_set.update(self._row, self._name, self._taken_over)).value
+            value = (
+                yield from compare_and_set.update(
+                    self._row, self._name, self._taken_over, observers=self._core.process.observers
+                )
+            ).value
         if not value:
             return _Record()
         record = _Record.decode(self._row, value)

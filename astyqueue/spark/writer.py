@@ -62,7 +62,7 @@ class BatchSink(DataSourceArrowWriter):
         """With `once`, record that all of the query was sent; else do nothing, because the same query may send more."""
         if self._sinking.once:
             queue = sending(self._sinking.place, create=self._sinking.create)
-            queue.run(end_batch(queue=queue.name, source=self._sinking.query, batch=_ONLY))
+            queue.run(end_batch(queue.core.process, queue=queue.name, source=self._sinking.query, batch=_ONLY))
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Do nothing: messages that were sent stay sent, and the same query, run again, sends the rest."""
@@ -88,7 +88,13 @@ class StreamSink(DataSourceStreamArrowWriter):
         queue = sending(self._sinking.place, create=self._sinking.create)
         for source, batch in sources:
             queue.run(
-                end_batch(queue=queue.name, source=source, batch=batch, before=str(batchId - 1) if batchId else None)
+                end_batch(
+                    queue.core.process,
+                    queue=queue.name,
+                    source=source,
+                    batch=batch,
+                    before=str(batchId - 1) if batchId else None,
+                )
             )
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name

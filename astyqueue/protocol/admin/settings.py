@@ -24,6 +24,7 @@ from astyqueue.model.settings import (
     setting_text,
 )
 from astyqueue.model.sorting import check_sorting
+from astyqueue.observe.observers import UNOBSERVED, Observers
 from astyqueue.printable import printable
 from astyqueue.protocol.layout.rows import QUEUES, settings_row
 from astyqueue.protocol.row.compare_and_set import update
@@ -74,7 +75,12 @@ class OpenedSettings(NamedTuple):
 
 
 def open_queue(
-    name: str, *, layout: Mapping[str, object], behaviour: Mapping[str, object], spread: Spread = _ONE_ROW
+    name: str,
+    *,
+    layout: Mapping[str, object],
+    behaviour: Mapping[str, object],
+    spread: Spread = _ONE_ROW,
+    observers: Observers = UNOBSERVED,
 ) -> Steps[OpenedSettings]:
     """Create a queue, or open the existing one; if two processes create it at once, one opens the other's.
 
@@ -84,10 +90,10 @@ def open_queue(
     """
     asked = _settings(check_queue_name(name), spread._asdict() | dict(layout), behaviour)
     yield from _check_overflow(asked)
-    created, stored = yield from _load_or_create(asked)
+    created, stored = yield from _load_or_create(asked, observers)
     check_layout(stored, layout)
     entry = FORMAT + to_json(name)
-    yield from update(QUEUES, _entry(name), lambda listed: entry if listed is None else listed)
+    yield from update(QUEUES, _entry(name), lambda listed: entry if listed is None else listed, observers=observers)
     return OpenedSettings(stored, created, _differences(stored.behaviour, asked.behaviour, behaviour))
 
 
@@ -98,7 +104,7 @@ def check_layout(stored: Settings, layout: Mapping[str, object]) -> None:
         raise LayoutDiffers(stored.name, differences)
 
 
-def _load_or_create(asked: Settings) -> Steps[tuple[bool, Settings]]:
+def _load_or_create(asked: Settings, observers: Observers) -> Steps[tuple[bool, Settings]]:
     """Whether this call created the settings, and the stored settings."""
 
     def created(stored: bytes | None) -> bytes:
@@ -107,7 +113,7 @@ def _load_or_create(asked: Settings) -> Steps[tuple[bool, Settings]]:
         _check_rows(asked)
         return encode_settings(asked)
 
-    cell = yield from update(settings_row(asked.name), SETTINGS, created)
+    cell = yield from update(settings_row(asked.name), SETTINGS, created, observers=observers)
     return cell.changed, decode_settings(asked.name, cell.value)
 
 
@@ -132,7 +138,7 @@ def load_settings(name: str, *, exact: bool = False, last: Behaviour = _DEFAULTS
     return decode_settings(name, column.value, last) if column else None
 
 
-def change_behaviour(name: str, changes: Mapping[str, object]) -> Steps[Settings]:
+def change_behaviour(name: str, changes: Mapping[str, object], observers: Observers = UNOBSERVED) -> Steps[Settings]:
     """Change these fields of a queue's behaviour; returns the new settings. Fields that cannot be read here are kept.
 
     Raises BadSetting for an invalid value, NotFound if the queue does not exist.
@@ -150,7 +156,7 @@ def change_behaviour(name: str, changes: Mapping[str, object]) -> Steps[Settings
     if "overflow" in changes or "overflow_to" in changes:
         column = yield from read_column(settings_row(name), SETTINGS, exact=True)
         yield from _check_overflow(decode_settings(name, changed(column.value if column else None)))
-    cell = yield from update(settings_row(name), SETTINGS, changed)
+    cell = yield from update(settings_row(name), SETTINGS, changed, observers=observers)
     return decode_settings(name, cell.value)
 
 
@@ -205,10 +211,10 @@ def list_queues() -> Steps[list[str]]:
     return listed.names
 
 
-def forget_settings(name: str) -> Steps[None]:
+def forget_settings(name: str, observers: Observers = UNOBSERVED) -> Steps[None]:
     """Delete a queue's settings, then its entry in the list, if they exist."""
-    yield from update(settings_row(name), SETTINGS, lambda _: None)
-    yield from update(QUEUES, _entry(name), lambda _: None)
+    yield from update(settings_row(name), SETTINGS, lambda _: None, observers=observers)
+    yield from update(QUEUES, _entry(name), lambda _: None, observers=observers)
 
 
 def _entry(name: str) -> Name:

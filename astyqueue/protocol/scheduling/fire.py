@@ -163,6 +163,8 @@ class _Firings(HeaderCommits[Firing]):
     _refused: int = 0
     _took: int = 0
     _header: Header = field(init=False)
+    #: The header, encoded, that a commit without an answer expected.
+    _unanswered: bytes | None = None
 
     def plan(self) -> Steps[Firing | None]:
         """Decide on the due occurrences; None when no occurrence is due, or enough was done for now."""
@@ -172,6 +174,7 @@ class _Firings(HeaderCommits[Firing]):
             now = self.process.now()
             snapshot.apply_settles()
             yield from load_snapshot(snapshot, now)
+            self._report_read_back()
             due = snapshot.upcoming.occurrences(snapshot.timers or {}, now, TOGETHER)
             if not due:
                 break
@@ -288,8 +291,15 @@ class _Firings(HeaderCommits[Firing]):
         """Always False, without a request: the next plan reads what this process or another fired."""
         yield from ()
         self._forget(plan.timers)
+        self._unanswered = self.snapshot.value
         self.snapshot.forget()
         return False
+
+    def _report_read_back(self) -> None:
+        """Notify observers if the header shows whether a commit without an answer was applied."""
+        known, self._unanswered = self._unanswered, None
+        if known is not None and self.snapshot.value in (known, self._header.encode()):
+            self.process.read_back(self.snapshot.row, "fire", applied=self.snapshot.value != known)
 
     def remember(self, plan: Firing) -> None:
         """Update the snapshot and the cached schedules."""

@@ -26,6 +26,7 @@ from astyqueue.protocol.coordination.permits import (
     read_permits,
     report_standby,
 )
+from astyqueue.protocol.layout.rows import permits_row
 from astyqueue.protocol.steps import Client, Steps
 from astyqueue.queue.consuming.lease_table import LeaseTable
 from astyqueue.queue.row_sharing.row_scheduler import RowScheduler
@@ -84,6 +85,7 @@ class ProcessPermit:
         self._reported = BEGINNING
         self._listed_until = 0
         self._gave_way = False
+        self._unanswered: Permit | None = None
 
     def __repr__(self) -> str:
         """The limit, and whether this process has a permit."""
@@ -202,6 +204,7 @@ class ProcessPermit:
     def _apply(self) -> Steps[None]:
         """Take a free permit, or stand by. One that names this process is its own: an outcome was unknown."""
         table = yield from read_permits(self._queue)
+        self._report_read_back(table)
         now, me = self._process.now(), self._process.name
         own = table.of(me)
         if own is not None and own.place < self._limit:
@@ -221,6 +224,14 @@ class ProcessPermit:
             place = free[sum(me.encode()) % len(free)]
             yield from self._put(table.permits.get(place) or Permit(place, ActiveProcess("", 0, 0), b""), now)
 
+    def _report_read_back(self, table: PermitTable) -> None:
+        """Notify observers of whether a change without an answer was applied."""
+        permit, self._unanswered = self._unanswered, None
+        if permit is not None:
+            found = table.permits.get(permit.place)
+            applied = found is not None and found.value == permit.value
+            self._process.read_back(permits_row(self._queue), "change", applied=applied)
+
     def _put(self, known: Permit, since: int) -> Steps[bool]:
         """Take or renew a permit that was read as `known`; returns whether this process has it for another lease."""
         began, now, lease = self._clock.monotonic(), self._process.now(), self._behaviour.permit_lease_us
@@ -228,7 +239,7 @@ class ProcessPermit:
         try:
             done = yield from put_permit(self._queue, permit, known.value or None, now)
         except OutcomeUnknown:
-            done = False
+            done, self._unanswered = False, permit
         if not done:
             self._next = self._clock.monotonic() + _AGAIN
             return False
