@@ -231,7 +231,7 @@ class Undecodable(AstyqueueError):
     """A column of a row cannot be read; it is kept as it is."""
 
     def __init__(
-        self, row: str, column: str, why: str, *, until: str = "Nothing is claimed from this row until it can"
+        self, row: str, column: str, why: str, *, until: str = "Nothing is claimed from this row until it can be read"
     ) -> None:
         """Name the column and its problem; `until` is the sentence on what stops until the column can be read."""
         self.row = row

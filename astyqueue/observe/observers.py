@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Final, Protocol
 
+from astyqueue.event_log import log_event
 from astyqueue.observe.debug_log import DebugLog
 from astyqueue.observe.events import ObservedEvent
 from astyqueue.rate_limit import RateLimitedLog
@@ -82,7 +83,7 @@ class Observers:
     def _report(self, observer: Observer, error: Exception) -> None:
         name = f"{type(observer).__qualname__} {type(error).__qualname__}"
         if self._errors.may_say(name, self.monotonic()):
-            _log.error("an observer of type %s raised; the event stays done", type(observer).__name__, exc_info=error)
+            log_event(_log, logging.ERROR, "observer_failed", exc_info=error, observer=type(observer).__name__)
 
 
 #: The observers of a queue that is not observed.

@@ -81,7 +81,7 @@ class _Queues:
 
 def _unreadable_permit(queue: str, error: Undecodable) -> Finding:
     fact = f"{error.column} cannot be read ({error.why})"
-    reason = "no process begins to claim from the queue until it can, or expires"
+    reason = "no process begins to claim from the queue until it can be read or expires"
     remedy = "upgrade this program and the workers if a newer astyqueue wrote it; if it is damaged, delete its column"
     return Finding(f"permits of queue {queue}", Severity.PROBLEM, fact, reason, remedy)
 

@@ -12,6 +12,7 @@ from itertools import groupby
 from typing import Final
 
 from astyqueue.errors import StoreError
+from astyqueue.event_log import log_event
 from astyqueue.model.envelope import Envelope, MessageId
 from astyqueue.model.event import KEPT, Event, Kind
 from astyqueue.model.message import PreparedMessage
@@ -229,8 +230,9 @@ class HistoryWriter:
         kinds = self.tells(outcome)
         try:
             return self.events.of_outcome(delivery, outcome, kinds) if kinds else ()
-        except Exception:  # noqa: BLE001 - another program may have written anything into the message
-            _log.exception("history_event_dropped queue=%s id=%s", self._ring.queue, delivery.message_id)
+        except Exception as error:  # noqa: BLE001 - another program may have written anything into the message
+            facts = {"queue": self._ring.queue, "id": delivery.message_id}
+            log_event(_log, logging.ERROR, "history_event_dropped", exc_info=error, **facts)
             return ()
 
     def tells(self, outcome: Outcome) -> list[Kind]:
@@ -313,7 +315,14 @@ class HistoryWriter:
             yield from record_events(self._ring, noted, self._kept)
         except StoreError as error:
             self._put_back(noted)
-            _log.warning("history_write_failed queue=%s events=%d error=%s", self._ring.queue, len(self._noted), error)
+            log_event(
+                _log,
+                logging.WARNING,
+                "history_write_failed",
+                queue=self._ring.queue,
+                events=len(self._noted),
+                error=error,
+            )
         except BaseException:
             self._put_back(noted)
             raise

@@ -84,7 +84,7 @@ class QueueRuntime:
         """`settings` were just read; `triggers` are users' own types; `fires`: this process fires schedules.
 
         With `spooling`, messages are sent to a spool. All queues of a connection share one `watch`. `forwarding`: the
-        queues that forward to this one what is too much for them.
+        queues whose overflow queue this one is.
         """
         self._forwarding = forwarding
         self.pid = os.getpid()
@@ -161,7 +161,7 @@ class QueueRuntime:
         )
 
     def _overflow_producer(self, settings: Settings, forwarding: frozenset[str]) -> Producer:
-        """The producer of another queue of the same store, to which this one forwards what is too much."""
+        """The producer of another queue of the same store: this one's overflow queue."""
         return QueueRuntime(
             settings,
             self.clock,

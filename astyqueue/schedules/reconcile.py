@@ -26,6 +26,7 @@ from pydantic_core import from_json, to_json
 
 from astyqueue import ids
 from astyqueue.errors import BadSetting, Undecodable
+from astyqueue.event_log import log_event
 from astyqueue.model.envelope import FORMAT, unframed
 from astyqueue.model.message import Message
 from astyqueue.model.schedule import Origin, Policies, Schedule, Template
@@ -129,7 +130,7 @@ class _Record:
             order, _, fingerprint = release.rpartition(":")
             return cls(fingerprint, order_of(order or None), _texts(before), _texts(names), _texts(leaving))
         except (ValueError, TypeError, AttributeError) as error:
-            until = "The schedules that this program declares stay as they are until it can"
+            until = "The schedules that this program declares stay as they are until it can be read"
             raise Undecodable(row, "which schedules are declared", str(error), until=until) from error
 
 
@@ -219,11 +220,14 @@ class _Reconciling:
 
     def say_that_another_counts(self) -> None:
         """Log that this process leaves the schedules of the queue unchanged."""
-        _log.warning(
-            "schedules of queue %s are unchanged: a later release of program %s, or one with an order, is current. "
-            "To roll back to this release: 'astyqueue schedules reconcile APP --prune'",
-            self._core.settings.name,
-            self._program,
+        log_event(
+            _log,
+            logging.WARNING,
+            "schedules_unchanged",
+            queue=self._core.settings.name,
+            program=self._program,
+            reason="a later release of the program, or one with an order, is current",
+            remedy="to roll back to this release: astyqueue schedules reconcile APP --prune",
         )
 
     def _read(self) -> Steps[bytes | None]:
@@ -267,12 +271,14 @@ class _Reconciling:
             if (yield from self._unless_unreadable(name, self._of_code(name))) is not None:
                 done.stale.append(name)
         if done.stale:
-            _log.warning(
-                "queue %s still fires %s, which program %s no longer declares: "
-                "remove them with 'astyqueue schedules reconcile APP --prune', or at each deploy with App(release=...)",
-                self._core.settings.name,
-                ", ".join(done.stale),
-                self._program,
+            log_event(
+                _log,
+                logging.WARNING,
+                "undeclared_schedules_fire",
+                queue=self._core.settings.name,
+                program=self._program,
+                schedules=",".join(done.stale),
+                remedy="astyqueue schedules reconcile APP --prune, or App(release=...) to remove them at each deploy",
             )
 
     def _unless_unreadable(self, name: str, steps: Steps[T]) -> Steps[T | None]:
@@ -280,7 +286,7 @@ class _Reconciling:
         try:
             return (yield from steps)
         except Undecodable as error:
-            _log.warning("left alone schedule=%s row=%s error=%s", name, error.row, error)
+            log_event(_log, logging.WARNING, "schedule_left_alone", schedule=name, row=error.row, error=error)
             return None
 
     def _still_counts(self) -> Steps[bool]:

@@ -11,6 +11,7 @@ from pydantic_core import from_json, to_json
 
 from astyqueue import ids
 from astyqueue.errors import BadSetting, LayoutDiffers, NotFound, Undecodable
+from astyqueue.event_log import log_event
 from astyqueue.model.envelope import FORMAT, unframed
 from astyqueue.model.settings import (
     FORWARD,
@@ -25,7 +26,6 @@ from astyqueue.model.settings import (
 )
 from astyqueue.model.sorting import check_sorting
 from astyqueue.observe.observers import UNOBSERVED, Observers
-from astyqueue.printable import printable
 from astyqueue.protocol.layout.rows import QUEUES, settings_row
 from astyqueue.protocol.row.compare_and_set import update
 from astyqueue.protocol.row.paging import PAGE_SIZE
@@ -161,7 +161,7 @@ def change_behaviour(name: str, changes: Mapping[str, object], observers: Observ
 
 
 def _check_overflow(wanted: Settings) -> Steps[None]:
-    """Raise BadSetting if what is too much is to go to a queue that does not exist, or would come back."""
+    """Raise BadSetting if `overflow_to` names a missing queue or forms a cycle."""
     if wanted.behaviour.overflow != FORWARD:
         return
     passed, target = [wanted.name], wanted.behaviour.overflow_to
@@ -207,7 +207,7 @@ def list_queues() -> Steps[list[str]]:
     """The names of all queues of the store, in alphabetical order; entries that cannot be read are logged."""
     listed = yield from read_queue_list()
     for error in listed.unreadable:
-        _log.warning("skipped an entry: %s", printable(error))
+        log_event(_log, logging.WARNING, "queue_entry_unreadable", error=error)
     return listed.names
 
 
@@ -239,7 +239,7 @@ def decode_settings(name: str, value: bytes, last: Behaviour = _DEFAULTS) -> Set
         if settings.name != name:
             _refuse(f"they are those of {settings.name!r:.120}")
     except ValueError as error:
-        until = "The queue cannot be opened, or its settings be changed, until they can"
+        until = "The queue cannot be opened, or its settings be changed, until they can be read"
         raise Undecodable(settings_row(name), "the settings", _first_line(error), until=until) from error
     read = {field: value for field, value in written.items() if _is_behaviour(field, value)}
     unread = {field: value for field, value in written.items() if field not in read}
@@ -272,7 +272,7 @@ def _decode_name(value: bytes) -> str:
     try:
         return check_queue_name(from_json(unframed(value)))
     except ValueError as error:
-        until = "It is skipped, and all other queues are listed, until it can"
+        until = "It is skipped, and all other queues are listed, until it can be read"
         raise Undecodable(QUEUES, f"the entry {value!r:.80}", _first_line(error), until=until) from error
 
 

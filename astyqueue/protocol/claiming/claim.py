@@ -109,7 +109,7 @@ class _ClaimCommit:
 
 @dataclass(slots=True)
 class _Claiming(HeaderCommits[_ClaimCommit]):
-    """The commits of one claim, with the settles that go along."""
+    """The commits of one claim, and the settles committed with it."""
 
     operation: ClassVar[str] = "claim"
 

@@ -133,7 +133,7 @@ def decode_header(row: str, value: bytes) -> Header:
 def _split(packed: bytes, count: int) -> tuple[Id, ...]:
     width = len(ids.LEAST)
     if len(packed) != count * width:
-        message = f"{len(packed)} bytes of cursors where {count * width} belong"
+        message = f"header has {len(packed)} bytes of cursors, expected {count * width}"
         raise ValueError(message)
     return tuple(packed[at : at + width] for at in range(0, len(packed), width))
 

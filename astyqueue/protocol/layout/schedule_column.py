@@ -10,6 +10,7 @@ from pydantic_core import from_json, to_json
 from astyqueue import ids
 from astyqueue.durations import LONGEST
 from astyqueue.errors import BadInput, Undecodable
+from astyqueue.event_log import log_event
 from astyqueue.ids import GREATEST, is_moment
 from astyqueue.model.body import decode_body
 from astyqueue.model.envelope import FORMAT, Envelope, encode, unframed
@@ -27,7 +28,6 @@ from astyqueue.model.schedule import (
     Template,
     check_schedule_name,
 )
-from astyqueue.printable import printable
 from astyqueue.protocol.layout.columns import HIGHEST_PRIORITY, State, Timer, Type, encoded
 from astyqueue.protocol.steps import Client
 from astyqueue.store import Name, Put
@@ -121,7 +121,7 @@ def readable_schedule(row: str, value: bytes) -> Schedule | None:
     try:
         return decode_schedule(row, value)
     except Undecodable as error:
-        _log.warning("skipped a schedule: %s", printable(error))
+        log_event(_log, logging.WARNING, "schedule_unreadable", row=row, error=error)
         return None
 
 
@@ -132,7 +132,7 @@ def decode_schedule(row: str, value: bytes) -> Schedule:
         decode_body(body)
         return _schedule(from_json(head, allow_inf_nan=False), body)
     except (ValueError, TypeError, KeyError) as error:
-        until = "This schedule is not fired until it can; all others are"
+        until = "This schedule is not fired until it can be read; all others are"
         raise Undecodable(row, "the column of a schedule", f"{type(error).__name__}: {error}", until=until) from error
 
 

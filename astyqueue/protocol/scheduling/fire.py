@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from astyqueue.errors import BadInput, OutcomeUnknown, Undecodable, UnknownTrigger
+from astyqueue.event_log import log_event
 from astyqueue.ids import Id
 from astyqueue.model.envelope import MessageId
 from astyqueue.model.schedule import AfterFailure, Origin, Overlap, Run, Schedule, Template
@@ -210,7 +211,7 @@ class _Firings(HeaderCommits[Firing]):
             schedule = decode_schedule(row, value)
             trigger = self.triggers.read(schedule.anchored)
         except (Undecodable, BadInput, UnknownTrigger) as error:
-            _log.warning("parked schedule=%s row=%s error=%s", timer.holder, row, error)
+            log_event(_log, logging.WARNING, "schedule_unreadable", schedule=timer.holder, row=row, error=error)
             return False
         self.known[row, timer.name] = KnownSchedule(value, schedule, trigger)
         return True
@@ -234,8 +235,10 @@ class _Firings(HeaderCommits[Firing]):
                     now=firing.now,
                     room=min(_COLUMNS - columns, (_BYTES - size - len(value)) // body),
                 )
-            except Exception:  # noqa: BLE001 - a user's trigger may raise any error; other schedules must still fire
-                _log.exception("parked schedule=%s row=%s", schedule.name, row)
+            except Exception as error:  # noqa: BLE001 - a user's trigger may raise any error; other schedules must still fire
+                log_event(
+                    _log, logging.ERROR, "schedule_trigger_failed", exc_info=error, schedule=schedule.name, row=row
+                )
                 del firing.known[name]
                 continue
             if decision.schedule is not schedule:

@@ -99,7 +99,7 @@ class Decision:
 
 
 class SkippedOccurrences(NamedTuple):
-    """That many `occurrences`, from `occurrence` on, for which no message was sent; `at`: when that was decided."""
+    """`occurrences` consecutive occurrences, starting at `occurrence`, got no message; `at`: when that was decided."""
 
     schedule: str
     occurrence: int

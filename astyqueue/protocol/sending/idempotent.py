@@ -126,7 +126,10 @@ class _Inserting:
 
 
 def _missing(row: str, wanted: Sequence[IdempotentMessage]) -> Steps[list[IdempotentMessage]]:
-    """Those that neither exist nor are settled; marks are read after messages, as a settle writes one as it deletes."""
+    """Those that neither exist nor are settled.
+
+    Read messages first, then marks: one settle deletes the message and writes the mark.
+    """
     named = {message_name(one.priority, one.id): one for one in wanted}
     there = yield from read_one(Named(row, tuple(named), values=False), exact=True)
     present = {column.name for column in there}
@@ -200,7 +203,8 @@ def _decode(row: str, batch: str, value: bytes) -> BatchRecord:
         why = "its fields are not those of a batch"
     except ValueError as error:
         why = str(error)
-    raise Undecodable(row, f"the record of batch {batch!r}", why, until="Nothing is sent for this batch until it can")
+    until = "Nothing is sent for this batch until it can be read"
+    raise Undecodable(row, f"the record of batch {batch!r}", why, until=until)
 
 
 def _is_batch(fields: object) -> bool:

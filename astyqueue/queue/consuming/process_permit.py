@@ -15,6 +15,7 @@ from typing import Final
 
 from astyqueue.clock import Clock
 from astyqueue.errors import OutcomeUnknown, StoreError
+from astyqueue.event_log import log_event
 from astyqueue.model.settings import Behaviour
 from astyqueue.model.views import ActiveProcess
 from astyqueue.protocol.coordination.permits import (
@@ -180,7 +181,7 @@ class ProcessPermit:
     def _release(self, permit: Permit) -> Steps[None]:
         """Release the permit; after an error of the store it runs out."""
         self._held, self._next = None, BEGINNING
-        _log.info("queue %s: this process released its permit", self._queue)
+        log_event(_log, logging.INFO, "permit_released", queue=self._queue)
         with contextlib.suppress(StoreError):
             yield from delete_permit(self._queue, permit)
         yield from self._withdraw()
@@ -202,7 +203,10 @@ class ProcessPermit:
                 raise
 
     def _apply(self) -> Steps[None]:
-        """Take a free permit, or stand by. One that names this process is its own: an outcome was unknown."""
+        """Take a free permit, or stand by. One that names this process is its own.
+
+        An earlier commit of unknown outcome was applied then.
+        """
         table = yield from read_permits(self._queue)
         self._report_read_back(table)
         now, me = self._process.now(), self._process.name
@@ -248,7 +252,7 @@ class ProcessPermit:
         self._next = began + lease // _RENEWED_AT
         self._standing_by, self._gave_way = None, False
         if new:
-            _log.info("queue %s: this process was granted a permit", self._queue)
+            log_event(_log, logging.INFO, "permit_granted", queue=self._queue)
             self.grants += 1
         return True
 
@@ -256,7 +260,9 @@ class ProcessPermit:
         """Another process has what was this process's permit."""
         if self._held is not None:
             self._held = None
-            _log.warning("queue %s: this process lost its permit: it ran out before it was renewed", self._queue)
+            log_event(
+                _log, logging.WARNING, "permit_lost", queue=self._queue, reason="it ran out before it was renewed"
+            )
 
     def _must_give_way(self, table: PermitTable, now: int, free: int) -> bool:
         """Whether as many processes as there are free permits have waited longer than this one."""
