@@ -106,7 +106,16 @@ class PartJoiner:
             self._parts.append(entry)
             return self._whole(page) if entry.kind == Kind.LAST else None
         if page != first_page:
-            self._note(Damage(page, entry.offset, entry.end - entry.offset, 0, entry.sequence, "a part alone"))
+            self._note(
+                Damage(
+                    page=page,
+                    offset=entry.offset,
+                    size=entry.end - entry.offset,
+                    after=0,
+                    before=entry.sequence,
+                    reason="a part alone",
+                )
+            )
         return None
 
     def _whole(self, page: int) -> Entry | None:
@@ -120,7 +129,16 @@ class PartJoiner:
     def _drop(self, page: int) -> None:
         if self._parts:
             first = self._parts[0]
-            self._note(Damage(page, first.offset, 0, first.sequence - 1, 0, f"record {first.sequence} has gaps"))
+            self._note(
+                Damage(
+                    page=page,
+                    offset=first.offset,
+                    size=0,
+                    after=first.sequence - 1,
+                    before=0,
+                    reason=f"record {first.sequence} has gaps",
+                )
+            )
             self._parts = []
 
 
@@ -274,7 +292,14 @@ class Reader(Generic[T]):
         return True
 
     def _gone(self, number: int, reason: str) -> Damage:
-        return Damage(number, 0, 0, self._returned.sequence if self._returned else 0, 0, reason)
+        return Damage(
+            page=number,
+            offset=0,
+            size=0,
+            after=self._returned.sequence if self._returned else 0,
+            before=0,
+            reason=reason,
+        )
 
     def _offer(self, entry: Entry) -> None:
         key = entry.sequence if self._span.by is By.SEQUENCE else entry.arrived

@@ -294,7 +294,17 @@ def _notify(observers: Observers, request: Request, answer: object, began: Monot
     error = answer if isinstance(answer, BaseException) else None
     took = observers.monotonic() - began
     named = tuple(dict.fromkeys(rows))
-    observers.notify(RequestDone(observers.queue, kind, named, columns, _outcome_of(answer), took, error))
+    observers.notify(
+        RequestDone(
+            queue=observers.queue,
+            kind=kind,
+            rows=named,
+            columns=columns,
+            outcome=_outcome_of(answer),
+            took=took,
+            error=error,
+        )
+    )
 
 
 def _outcome_of(answer: object) -> str:

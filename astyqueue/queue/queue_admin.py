@@ -222,7 +222,9 @@ class QueueAdmin:
         `dry_run` only counts. Undecodable and expired messages would die again at once and are left, unless `force`d.
         `progress` is called after every commit and `cancelled` before each; messages put back before a stop stay back.
         """
-        redriving = RedriveOptions(rate, dry_run, force, progress, cancelled, only)
+        redriving = RedriveOptions(
+            rate=rate, dry_run=dry_run, force=force, progress=progress, cancelled=cancelled, only=only
+        )
         return self.run(dead_letters.redrive(self.core, redriving, where))
 
     def rescan(

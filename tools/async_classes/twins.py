@@ -216,7 +216,7 @@ TWINS: Final = (
         differences={
             "An app: tasks, the queues": "An app for tasks of an event loop: tasks, the queues",
             "from many threads.": "from many tasks.",
-            "        self.core = AppRuntime(AppOptions(url, name, release, clock, tuple(observers), spool))": (
+            "        self.core = AppRuntime(AppOptions(url, name, release, clock, tuple(observers), spool=spool))": (
                 "        self.core = blocking.core\n"
                 "        #: The same app for threads: the same tasks, queues and store.\n"
                 "        self.blocking = blocking\n"

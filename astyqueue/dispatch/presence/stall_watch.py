@@ -90,10 +90,12 @@ class StallWatch:
         if idle < self.after:
             return None
         if held >= slots:
-            return Stall(idle, "", None, held, slots, running)
+            return Stall(idle=idle, queue="", waiting_since=None, held=held, slots=slots, running=running)
         for queue in self._searched():
             if (waiting := self._waiting_since(queue)) is not None:
-                return Stall(idle, queue.name, waiting, held, slots, running)
+                return Stall(
+                    idle=idle, queue=queue.name, waiting_since=waiting, held=held, slots=slots, running=running
+                )
         return None
 
     def _progressed(self, running: Sequence[RunningTask], slots: int) -> bool:

@@ -212,20 +212,20 @@ class WorkerPresence:
     def _presence(self, queues: Sequence[MessageQueue]) -> Presence:
         running, limits = self._running(), self._workload.limits()
         return Presence(
-            self.name,
-            socket.gethostname(),
-            os.getpid(),
-            _version(),
-            self._started,
-            self.state,
-            [queue.name for queue in queues],
-            len(queues),
-            self._workload.slots(),
-            len(running),
-            running,
-            self.every,
-            [queue.name for queue in queues if queue.core.claimer.permit.stands_by],
-            {queue.name: limits[queue.name] for queue in queues if queue.name in limits},
+            name=self.name,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            version=_version(),
+            started=self._started,
+            state=self.state,
+            queues=[queue.name for queue in queues],
+            queue_count=len(queues),
+            slots=self._workload.slots(),
+            busy=len(running),
+            running=running,
+            every=self.every,
+            standby=[queue.name for queue in queues if queue.core.claimer.permit.stands_by],
+            limits={queue.name: limits[queue.name] for queue in queues if queue.name in limits},
         )
 
     def _running(self) -> list[RunningTask]:

@@ -258,7 +258,7 @@ def _listed(id_: MessageId, timer: Timer, one: Entry | Mark, *, now: int) -> _Pl
         return _Place(id_, Standing.WAITING, due, None, one.spent)
     standing = Standing.BACKING_OFF if isinstance(one, Mark) else STANDINGS[State(timer.state)]
     holder = timer.holder if standing is Standing.IN_FLIGHT else ""
-    return _Place(id_, standing, due, due, one.spent, holder)
+    return _Place(id=id_, standing=standing, due=due, until=due, spent=one.spent, holder=holder)
 
 
 def _unhidden(message: MessageId, now: int) -> _Place:
@@ -277,7 +277,15 @@ def _included(place: _Place) -> Include:
 
 
 def _found(place: _Place, content: Content) -> Found:
-    return Found(place.id, content, place.standing, place.spent, place.until, place.holder, place.reason)
+    return Found(
+        place.id,
+        content,
+        standing=place.standing,
+        spent=place.spent,
+        hidden_until=place.until,
+        holder=place.holder,
+        reason=place.reason,
+    )
 
 
 def found_by_key(process: Client, home: str, key: str) -> Steps[list[Found]]:

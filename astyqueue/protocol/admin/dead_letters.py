@@ -207,7 +207,15 @@ def _letters(deaths: dict[MessageId, Dead]) -> Steps[list[DeadLetter]]:
     found = yield from contents(list(deaths))
     gone = Content.of(None)
     return [
-        DeadLetter(id_, found.get(id_, gone), death.at, death.attempts, death.kind, death.reason, death.claim)
+        DeadLetter(
+            id_,
+            found.get(id_, gone),
+            died=death.at,
+            attempts=death.attempts,
+            kind=death.kind,
+            reason=death.reason,
+            claim=death.claim,
+        )
         for id_, death in deaths.items()
     ]
 

@@ -57,7 +57,7 @@ def read_health(process: Client, settings: Settings, workers: Sequence[Presence]
         rows[name].stranded = stranded
     stuck = yield from read_reports(settings.name)
     unfit = yield from _unfit_schedules(ring)
-    return QueueHealth(settings, list(rows.values()), now, stuck, unfit, workers)
+    return QueueHealth(settings=settings, rows=list(rows.values()), now=now, stuck=stuck, unfit=unfit, workers=workers)
 
 
 def _with_anything(names: Sequence[str], levels: int) -> Steps[list[str]]:

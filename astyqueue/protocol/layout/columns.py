@@ -228,7 +228,9 @@ def decode_timer(row: str, name: Name, value: bytes) -> Timer:
         _check_listed(name, (*entries, *marks))
     except (ValueError, struct.error) as error:
         raise Undecodable(row, f"the timer {ids.text(name.id)}/{name.state}", str(error)) from error
-    return Timer(name, entries, nonce, holder, made_for, alone, marks, value)
+    return Timer(
+        name=name, entries=entries, nonce=nonce, holder=holder, made_for=made_for, alone=alone, marks=marks, value=value
+    )
 
 
 def _cut_short(count: int) -> None:

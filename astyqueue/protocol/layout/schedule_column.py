@@ -163,15 +163,15 @@ def _schedule(head: dict[str, Any], body: bytes) -> Schedule:
 def _template(fields: list[Any], body: bytes) -> Template:
     priority, key, headers, expires, lease, attempts = fields
     return Template(
-        body,
-        _number(priority, "priority", HIGHEST_PRIORITY),
-        None if key is None else _text(key, "key"),
-        {name: _text(text, "headers") for name, text in headers.items()}
+        body=body,
+        priority=_number(priority, "priority", HIGHEST_PRIORITY),
+        key=None if key is None else _text(key, "key"),
+        headers={name: _text(text, "headers") for name, text in headers.items()}
         if type(headers) is dict
         else _refuse("headers", headers),
-        None if expires is None else _number(expires, "expires", LONGEST),
-        None if lease is None else _number(lease, "lease", LONGEST),
-        None if attempts is None else _number(attempts, "attempts"),
+        expires=None if expires is None else _number(expires, "expires", LONGEST),
+        lease=None if lease is None else _number(lease, "lease", LONGEST),
+        attempts=None if attempts is None else _number(attempts, "attempts"),
     )
 
 

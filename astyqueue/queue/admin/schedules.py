@@ -119,7 +119,15 @@ def template_of(core: QueueRuntime, message: Message) -> Template:
     expires = core.settings.behaviour.life if message.expires is None else as_microseconds(message.expires)
     headers = envelope.headers or {}
     body = encode_body(message.body, most)
-    return Template(body, composed.priority, envelope.key, headers, expires, envelope.lease, envelope.attempts)
+    return Template(
+        body=body,
+        priority=composed.priority,
+        key=envelope.key,
+        headers=headers,
+        expires=expires,
+        lease=envelope.lease,
+        attempts=envelope.attempts,
+    )
 
 
 def send(

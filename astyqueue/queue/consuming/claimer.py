@@ -100,7 +100,7 @@ class Claimer:
             permit=permit,
             expiry=ExpirySweep(process, clock, settings_sync, recorder),
         )
-        self._resting = LeaderWait(clock, scheduler, settings_sync, self._outcomes, self.leases, self.history, permit)
+        self._resting = LeaderWait(clock, self._work)
         self._claimed_last = False
         self._flushing, self._renewing, self._leaving = (Participants(self._lead, clock) for _ in range(3))
 

@@ -171,6 +171,12 @@ def _unanswerable(unique: Unique | None) -> str:
 def _identified(spooled: SpooledMessage) -> IdentifiedMessage:
     envelope = spooled.envelope
     prepared = PreparedMessage(
-        envelope.due, spooled.id.priority, envelope.key, spooled.value, envelope.sent, None, envelope.headers
+        due=envelope.due,
+        priority=spooled.id.priority,
+        key=envelope.key,
+        value=spooled.value,
+        sent=envelope.sent,
+        unique=None,
+        headers=envelope.headers,
     )
     return IdentifiedMessage(spooled.id, prepared)
