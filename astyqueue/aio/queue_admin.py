@@ -17,7 +17,7 @@ from astyqueue.model.explanation import Explanation
 from astyqueue.model.settings import Settings
 from astyqueue.model.validation import check_count
 from astyqueue.model.views import Counts, DeadLetter, Found, QueuePermits, RedriveReport, RescanReport
-from astyqueue.protocol.admin.browser import MessageBrowser
+from astyqueue.protocol.admin.browse import MessageBrowser
 from astyqueue.protocol.history import HistoryCursor
 from astyqueue.protocol.steps import Steps, arun
 from astyqueue.queue.admin import dead_letters, deletion, inspection, receipts, schedules

@@ -32,9 +32,8 @@ from astyqueue.protocol.layout.rows import is_home
 from astyqueue.protocol.layout.schedule_column import readable_schedule, run_of, trigger_name
 from astyqueue.protocol.scheduling import schedule_commands as stored
 from astyqueue.protocol.scheduling.fire import fired
-from astyqueue.protocol.scheduling.read import found_in, schedules_in
 from astyqueue.protocol.scheduling.schedule_commands import RepeatingSend, RequestedSchedule
-from astyqueue.protocol.scheduling.schedule_commit import ScheduleHandle
+from astyqueue.protocol.scheduling.schedule_commit import ScheduleHandle, found_in, schedules_in
 from astyqueue.protocol.steps import Steps, read_column
 from astyqueue.queue.hooks import call_after_delete
 from astyqueue.queue.producing.producer import Sent
