@@ -15,7 +15,7 @@ from typing import Any, Final, TypeVar
 
 from astyqueue import ids
 from astyqueue.errors import OutcomeUnknown, StoreError
-from astyqueue.ids import Id
+from astyqueue.ids import Id, Nonce
 from astyqueue.observe.events import OutcomeReadBack, RequestDone
 from astyqueue.observe.observers import UNOBSERVED, Observers
 from astyqueue.store import (
@@ -138,7 +138,7 @@ class Client:
     name: str
     now: Callable[[], int]
     id_at: Callable[[int], Id] = ids.at
-    nonce: Callable[[], bytes] = ids.nonce
+    nonce: Callable[[], Nonce] = ids.nonce
     observers: Observers = UNOBSERVED
 
     def read_back(self, row: str, operation: str, *, applied: bool) -> bool:

@@ -16,7 +16,7 @@ from pydantic_core import from_json, to_json
 
 from astyqueue import ids
 from astyqueue.errors import Undecodable
-from astyqueue.ids import Id
+from astyqueue.ids import Id, Nonce
 from astyqueue.model.envelope import FORMAT, unframed
 from astyqueue.protocol.steps import Client
 from astyqueue.store import Name
@@ -104,7 +104,7 @@ class Header:
 
     version: int
     floor: int
-    nonce: bytes
+    nonce: Nonce
     owner: str
     cursors: tuple[Cursors, ...]
 
@@ -169,7 +169,7 @@ class Timer:
 
     name: Name
     entries: tuple[Entry, ...]
-    nonce: bytes
+    nonce: Nonce
     holder: str
     made_for: int
     alone: bool = False

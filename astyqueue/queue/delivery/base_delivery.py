@@ -13,7 +13,7 @@ from pydantic import JsonValue
 
 from astyqueue.clock import instant
 from astyqueue.errors import AlreadySettled, BadInput, LeaseLost, NotFound
-from astyqueue.ids import Id
+from astyqueue.ids import Id, Nonce
 from astyqueue.model.envelope import MessageId, Receipt
 from astyqueue.model.message import Message
 from astyqueue.protocol.claiming.selection import ClaimedMessage
@@ -27,7 +27,7 @@ from astyqueue.waiting import Wakeup
 
 #: A lease is renewed when this part of it is over: if one renewal fails, the next is still in time.
 _RENEWED_AT: Final = 0.4
-_NO_CLAIM: Final = bytes(8)
+_NO_CLAIM: Final = Nonce(bytes(8))
 #: The outcome of a message that is delivered at most once: delivery settles it.
 AT_MOST_ONCE: Final = "at most once"
 
