@@ -73,8 +73,12 @@ class ScheduleFiring:
         """Fire the due occurrences and return their number; reads nothing unless one is due."""
         if self._schedules is None or not snapshot.fires:
             return 0
-        fired = yield from self._schedules.fire(snapshot, on_skipped=self._note_skipped)
+        skipped: list[SkippedOccurrences] = []
         events = self._history.events
+        try:
+            fired = yield from self._schedules.fire(snapshot, on_skipped=skipped.extend)
+        finally:
+            self._history.note(Kind.SKIPPED, lambda: events.of_skipping(skipped))
         self._history.note(Kind.SENT, lambda: events.of_scheduled(snapshot.row, fired))
         self._history.note(Kind.FIRED, lambda: events.of_firing(snapshot.row, fired))
         self._stats.add("fired", len(fired))
@@ -85,9 +89,6 @@ class ScheduleFiring:
             if late := self._of(one.schedule):
                 late.fired.note(one.at - one.occurrence)
         return len(fired)
-
-    def _note_skipped(self, skipped: list[SkippedOccurrences]) -> None:
-        self._history.note(Kind.SKIPPED, lambda: self._history.events.of_skipping(skipped))
 
     def handed_out(self, messages: Iterable[ClaimedMessage]) -> None:
         """Measure when messages of schedules are delivered.
