@@ -1,5 +1,14 @@
 """A message queue, task runner and scheduler that loses no work: in a SQLite file, in memory, or on Cassandra.
 
+    queue = astyqueue.connect("sqlite:///mail.db").queue("emails")
+    queue.send({"to": "ada@example.org"}, delay="10m")
+    with queue.receive(limit=10, wait="20s") as batch:
+        ...
+
+`connect` and `MessageQueue` are for messages, `Dispatcher` runs handlers for them, `App` makes tasks of functions.
+`astyqueue.aio` has the same for asyncio, `astyqueue.triggers` and `astyqueue.schedules` what recurs, and
+`astyqueue.errors` what is raised. docs/index.md lists all pages, docs/architecture.md the packages.
+
 Names are imported when they are first used, so that a command that only prints its help starts quickly.
 """
 

@@ -45,6 +45,8 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Any
 
+from astyqueue.units import SECOND
+
 
 class _Portable(Exception):
     """An exception that survives pickle and copy with its message and attributes.
@@ -181,7 +183,7 @@ class QueueFull(AstyqueueError):
         self.limit = limit
         self.waited = waited
         self.sent = sent
-        after = f" after a wait of {waited / 1_000_000:g} s" if waited else ""
+        after = f" after a wait of {waited / SECOND:g} s" if waited else ""
         what = f"{sent} messages of this call were sent, the others were not" if sent else "nothing was sent"
         super().__init__(
             f"queue {queue!r} is full{after}: it has {counted} messages, and max_messages is {limit}, so {what}. "
@@ -225,7 +227,7 @@ class Undecodable(AstyqueueError):
     """A column of a row cannot be read; it is kept as it is."""
 
     def __init__(
-        self, row: str, column: str, why: str, *, until: str = "Nothing is claimed from this row until it can"
+        self, row: str, column: str, why: str, *, until: str = "Nothing is claimed from this row until it can be read"
     ) -> None:
         """Name the column and its problem; `until` is the sentence on what stops until the column can be read."""
         self.row = row

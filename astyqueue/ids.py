@@ -11,12 +11,16 @@ import hashlib
 import secrets
 import threading
 import uuid
-from typing import Final
+from typing import Final, NewType
 
 from astyqueue.clock import Clock
+from astyqueue.units import SECOND
 
 #: An id as sortable bytes; `text` and `parse` turn it into the usual form of a UUID and back.
 Id = bytes
+#: Eight random bytes that identify one commit or one claim: drawn here, read back from headers, timers and receipts.
+#: Bytes to the store; to a type checker no id, no name and no value of a column.
+Nonce = NewType("Nonce", bytes)
 
 #: Ticks of 100 ns from the Gregorian reform (1582-10-15), where TimeUUIDs begin, to 1970.
 _GREGORIAN: Final = 0x01B21DD213814000
@@ -25,7 +29,7 @@ _LAST_TICK: Final = (1 << 60) - 1
 _EARLIEST: Final = -_GREGORIAN // _TICKS
 _LATEST: Final = (_LAST_TICK - _GREGORIAN) // _TICKS
 #: How far a clock may fall behind the last id before a source follows it back: more than routine clock corrections.
-_SET_BACK: Final = 1_000_000 * _TICKS
+_SET_BACK: Final = SECOND * _TICKS
 _FLIP: Final = 0x8080808080808080
 _VERSION: Final = 1
 _RFC_VARIANT: Final = 0x8000000000000000
@@ -140,9 +144,9 @@ def parse(written: str) -> Id:
     return from_uuid(uuid.UUID(written))
 
 
-def nonce() -> bytes:
+def nonce() -> Nonce:
     """Eight random bytes that identify a commit or claim."""
-    return secrets.token_bytes(8)
+    return Nonce(secrets.token_bytes(8))
 
 
 def of_text(written: str) -> Id:

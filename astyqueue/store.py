@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Protocol, runtime_checkable
 
 from astyqueue.ids import GREATEST, LEAST, Id
+from astyqueue.units import SECOND
 
 ENTRIES: Final = "entries"
 #: The table of the history: append-only, each column with a time to live.
@@ -126,7 +127,7 @@ class Spread(NamedTuple):
     """The default layout of a queue's rows: a ring of time shards, each with a number of concurrency shards."""
 
     time_shards: int = 1
-    time_shard_us: int = 3_600_000_000
+    time_shard_us: int = 3_600 * SECOND
     concurrency_shards: int = 1
 
 

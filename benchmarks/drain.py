@@ -47,7 +47,12 @@ def main(arguments: list[str]) -> int:
     try:
         with opened(options) as target:
             plan = Plan(
-                target, options.messages, options.runs, options.body_bytes, options.threads, options.latency_messages
+                target=target,
+                messages=options.messages,
+                runs=options.runs,
+                body_bytes=options.body_bytes,
+                threads=options.threads,
+                samples=options.latency_messages,
             )
             runs = [_run(plan, number) for number in range(1, plan.runs + 1)]
             checked = aims_checked(_aims(plan), runs)

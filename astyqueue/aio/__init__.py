@@ -1,7 +1,13 @@
 """The queue for asyncio: the names of `astyqueue`, with a coroutine for every call that uses the store.
 
-It runs the same steps as the queue for threads, so the two may share a store, a process and a queue. Its classes are
-written from those for threads by `make aio`, all but the endless loop over deliveries and the dispatcher.
+- `queue`, `queue_admin`, `connection`, `delivery`, `schedules`: the twins of the classes for threads, written by
+  `make aio`; never edit them by hand.
+- `delivery_loop`, `spool`, `current_delivery`: what differs by more than `async` and `await`, written by hand.
+
+They run the same steps as the queue for threads, so the two may share a store, a process and a queue. A task waits
+without blocking its event loop; a store without coroutines is called in threads. Dispatchers and apps for asyncio are
+in `astyqueue.dispatch` and `astyqueue.tasks.awaited`, and named here. docs/how-to/async-services.md shows a service,
+docs/decisions/0038-the-classes-of-aio-are-generated.md how the twins are written.
 """
 
 from typing import TYPE_CHECKING, Final

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from astyqueue.aio.delivery import Delivery
 from astyqueue.errors import NotFound
-from astyqueue.queue.delivery.current_delivery import running_delivery
+from astyqueue.queue.delivery.base_delivery import running_delivery
 
 
 def current_delivery() -> Delivery:

@@ -91,7 +91,17 @@ class Delivery(BaseDelivery):
         `then` alike sends no second message, unless the two differ in body, options or moment. The options are those
         of `send`, `delay` counts from this call, and there are no unique keys.
         """
-        options = Message(None, key, delay, at, priority, headers, expires, lease, max_attempts)
+        options = Message(
+            body=None,
+            key=key,
+            delay=delay,
+            at=at,
+            priority=priority,
+            headers=headers,
+            expires=expires,
+            lease=lease,
+            max_attempts=max_attempts,
+        )
         self._add_follow_up(as_message(body, options), queue)
 
     def _add_follow_up(self, message: Message, queue: Destination | None) -> None:

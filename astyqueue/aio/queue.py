@@ -115,7 +115,19 @@ class MessageQueue(QueueAdmin):
         that, as for schedules.
         """
         message = as_message(
-            body, Message(None, key, delay, at, priority, headers, expires, lease, max_attempts, unique)
+            body,
+            Message(
+                body=None,
+                key=key,
+                delay=delay,
+                at=at,
+                priority=priority,
+                headers=headers,
+                expires=expires,
+                lease=lease,
+                max_attempts=max_attempts,
+                unique=unique,
+            ),
         )
         return await self.run(schedules.send(self.core, message, trigger, misfire=misfire, overlap=overlap))
 

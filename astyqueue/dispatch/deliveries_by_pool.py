@@ -160,7 +160,16 @@ class WaitingLines:
         credit = ClaimCredit(pool.free, ready, pace, weight=self._options.weight, wake=queue.core.claimer.wake)
         perform = self._pools.perform_batch
         carries = BatchExecutions(executions, ready.manager, batch, queue.clock, perform) if batch else executions
-        return WaitingLine(queue.name, self._options.weight, executions, carries, ready, credit, pool, pace)
+        return WaitingLine(
+            name=queue.name,
+            weight=self._options.weight,
+            handling=executions,
+            executions=carries,
+            ready=ready,
+            credit=credit,
+            pool=pool,
+            pace=pace,
+        )
 
     def __iter__(self) -> Iterator[WaitingLine]:
         """All lines there are."""

@@ -83,7 +83,7 @@ class PageHeader:
                 magic, version, salt, page_size, number, sequence, arrival, before = _FIELDS.unpack(fields)
                 if magic == MAGIC:
                     _check_version(version, number)
-                    return cls(number, page_size, salt, sequence, arrival, before)
+                    return cls(number, page_size, salt, sequence, first_arrival=arrival, last_before=before)
         return None
 
 

@@ -40,7 +40,11 @@ class PartJoiner:
             self._parts.append(entry)
             return self._whole(page) if entry.kind == Kind.LAST else None
         if page != first_page:
-            self._note(Damage(page, entry.offset, entry.end - entry.offset, 0, entry.sequence, "a part alone"))
+            self._note(
+                Damage(
+                    page, entry.offset, entry.end - entry.offset, after=0, before=entry.sequence, reason="a part alone"
+                )
+            )
         return None
 
     def _whole(self, page: int) -> Entry | None:
@@ -53,7 +57,11 @@ class PartJoiner:
 
     def _drop(self, page: int) -> None:
         first = self._parts[0]
-        self._note(Damage(page, first.offset, 0, first.sequence - 1, 0, f"record {first.sequence} has gaps"))
+        self._note(
+            Damage(
+                page, first.offset, 0, after=first.sequence - 1, before=0, reason=f"record {first.sequence} has gaps"
+            )
+        )
         self._parts = []
 
 
@@ -92,6 +100,6 @@ class PageGaps:
         if last is not None and before > last and not self._is_told:
             usual = (self._page or header.number, "records behind it were removed or lost before they were read")
             page, reason = self._suspect or usual
-            self._note(Damage(page, 0, 0, last, header.first_sequence, reason))
+            self._note(Damage(page, 0, 0, after=last, before=header.first_sequence, reason=reason))
         self._last = before if last is None else max(last, before)
         self._page, self._suspect, self._is_told = header.number, None, False

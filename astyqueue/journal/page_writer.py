@@ -358,7 +358,9 @@ class PageWriter:
         number = self.number + 1
         file = self._pages.disk.open(self._pages.path(number), write=True, create=True)
         before = self._left_out.last_before(self.sequence)
-        header = PageHeader(number, self._page_size, secrets.randbits(32), self.sequence + 1, arrived, before)
+        header = PageHeader(
+            number, self._page_size, secrets.randbits(32), self.sequence + 1, arrived, last_before=before
+        )
         self._pages.created(header)
         self._page = OpenPage(file, header, PageIndex(number, header.salt), 0)
         self.number = number

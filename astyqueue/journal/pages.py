@@ -146,7 +146,7 @@ class PageReader:
 
     def _damaged(self, size: int, before: int) -> Damage:
         why = "its bytes do not match their checksum"
-        return Damage(self.header.number, self.at, size, self._last, before, why)
+        return Damage(page=self.header.number, offset=self.at, size=size, after=self._last, before=before, reason=why)
 
     def rest(self, limit: int | None = None) -> Damage | None:
         """The bytes behind the last readable record, up to the offset `limit`, if there are any."""

@@ -12,7 +12,7 @@ from astyqueue import ids
 from astyqueue.clock import microseconds
 from astyqueue.durations import LATEST
 from astyqueue.errors import BadInput
-from astyqueue.ids import Id, is_moment
+from astyqueue.ids import Id, Nonce, is_moment
 from astyqueue.units import SECOND
 
 #: The first byte of every stored value; a greater one was written by a newer astyqueue.
@@ -181,7 +181,7 @@ class Receipt(NamedTuple):
 
     message: MessageId
     attempt: int
-    nonce: bytes
+    nonce: Nonce
 
     def __str__(self) -> str:
         """The text that `parse` reads."""
@@ -192,7 +192,7 @@ class Receipt(NamedTuple):
         """The receipt that `str` gave; other text raises BadInput."""
         try:
             message, attempt, nonce = written.rsplit("/", 2)
-            return cls(MessageId.parse(message), int(attempt), bytes.fromhex(nonce))
+            return cls(MessageId.parse(message), int(attempt), Nonce(bytes.fromhex(nonce)))
         except ValueError as error:
             problem = f"{written!r} is not a receipt, such as '<message id>/1/5f0c3a9e2b7d4c11'"
             raise BadInput(problem) from error

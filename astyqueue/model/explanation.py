@@ -212,7 +212,17 @@ def _alive(facts: MessageFacts) -> Explanation:
     standing, why = _standing(facts)
     holder = facts.hiding.holder if facts.hiding else ""
     until, life = facts.due if facts.due > facts.now else None, _in_order(_life(facts))
-    return Explanation(facts.id, standing, why, facts.now, until, facts.spent, facts.allowed, holder, life)
+    return Explanation(
+        id=facts.id,
+        standing=standing,
+        why=why,
+        now=facts.now,
+        until=until,
+        spent=facts.spent,
+        allowed=facts.allowed,
+        holder=holder,
+        life=life,
+    )
 
 
 def _standing(facts: MessageFacts) -> tuple[Standing, str]:

@@ -253,7 +253,7 @@ def _broken(health: QueueHealth) -> Iterator[Finding]:
     for row in health.rows:
         if row.broken:
             fact = f"{row.broken.column} cannot be read ({row.broken.why})"
-            reason = "nothing is claimed from this row until it can; messages sent to it wait"
+            reason = "nothing is claimed from this row until it can be read; messages sent to it wait"
             remedy = "if a newer astyqueue wrote it, upgrade the workers; if it is damaged, restore it from a backup"
             yield Finding(f"row {row.name}", Severity.PROBLEM, fact, reason, remedy)
 
@@ -279,7 +279,7 @@ def _work(health: QueueHealth) -> Finding:
         return ok(health.subject, f"nothing has been due for more than {length_text(STILL)}")
     left = [row for row in late if row.left_since(health.now - STILL)]
     if not left:
-        reason = "workers take from it all the time, and do not keep up"
+        reason = "workers claim continuously, but messages arrive faster"
         remedy = "more workers, or more threads (-c) in each; if it stays so, fewer messages"
         return note(health.subject, waiting, reason, remedy=remedy)
     owners = ", ".join(sorted({row.owner for row in left if row.owner}))
@@ -296,7 +296,7 @@ def _expired(health: QueueHealth) -> Iterator[Finding]:
     oldest = min((row.waiting_since for row in health.rows if row.waiting_since is not None), default=health.now)
     if not cap or oldest + cap > health.now - STILL:
         return
-    fact = f"messages have expired and lie there, the oldest due {health.at(oldest)}"
+    fact = f"expired messages have not become dead letters, the oldest due {health.at(oldest)}"
     reason = "processes that send or consume make dead letters of them within minutes, and none does"
     remedy = f"start a worker or a consumer on {health.settings.name}, or delete them: astyqueue clear"
     yield Finding(f"expired messages of {health.subject}", Severity.WARNING, fact, reason, remedy)

@@ -137,7 +137,16 @@ class MessageEncoder:
         value, life = encode(envelope, encoded), None
         if envelope.expires is not None and not isinstance(options.expires, datetime):
             life = envelope.expires - max(due, self._now)
-        return PreparedMessage(due, priority, envelope.key, value, self._now, unique, envelope.headers, life)
+        return PreparedMessage(
+            due=due,
+            priority=priority,
+            key=envelope.key,
+            value=value,
+            sent=self._now,
+            unique=unique,
+            headers=envelope.headers,
+            life=life,
+        )
 
 
 def _is_plain(message: Message) -> bool:

@@ -10,6 +10,7 @@ from dataclasses import fields
 from typing import Final
 
 from astyqueue.clock import instant
+from astyqueue.event_log import log_event
 from astyqueue.observe.events import (
     Claimed,
     ClaimRefused,
@@ -25,7 +26,6 @@ from astyqueue.observe.events import (
     SpoolForwarded,
     SpoolRefused,
 )
-from astyqueue.printable import facts_line
 from astyqueue.text import exact, type_and_text
 
 #: The loggers, and the word with which a line begins, of each type of event.
@@ -39,7 +39,7 @@ _LINES: Final = {
     LeaseRenewed: ("astyqueue.settle", "renewed"),
     Settled: ("astyqueue.settle", "settled"),
     OutcomeLost: ("astyqueue.settle", "lost"),
-    OccurrenceFired: ("astyqueue.schedule", "fired"),
+    OccurrenceFired: ("astyqueue.schedules", "fired"),
     SpoolForwarded: ("astyqueue.spool", "forwarded"),
     SpoolRefused: ("astyqueue.spool", "set_aside"),
 }
@@ -64,8 +64,7 @@ class DebugLog:
         """Log the event, if its logger is at level DEBUG."""
         name, word = _LINES[type(event)]
         if (logger := _LOGGERS[name]).isEnabledFor(logging.DEBUG):
-            facts = _facts(event)
-            logger.debug("%s", facts_line(word, facts), extra={"event": word, "facts": facts})
+            log_event(logger, logging.DEBUG, word, exc_info=None, **_facts(event))
 
 
 def _facts(event: ObservedEvent) -> dict[str, object]:

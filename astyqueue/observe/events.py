@@ -108,7 +108,7 @@ class OccurrenceFired(RowEvent):
 class OutcomeReadBack(RowEvent):
     """The store did not report whether it applied a commit, and reading the row has shown it.
 
-    `operation` is "claim", "settle", "send" or "change". If not `applied`, it is repeated or left to others.
+    `operation` is "claim", "settle", "send", "fire" or "change". If not `applied`, it is repeated or left to others.
     """
 
     operation: str

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Final, Protocol
 
+from astyqueue.event_log import log_event
 from astyqueue.observe.debug_log import DebugLog
 from astyqueue.observe.events import ObservedEvent
 from astyqueue.rate_limit import RateLimitedLog
@@ -50,6 +51,13 @@ class Observers:
         self._errors = RateLimitedLog()
         self.on = bool(self._given)
 
+    @classmethod
+    def of_debug_log(cls, monotonic: Callable[[], MonotonicUs]) -> Observers:
+        """Those of requests outside of a queue that users observe: the debug log alone, as its levels are now."""
+        observers = cls(monotonic=monotonic)
+        observers.check_log_levels()
+        return observers
+
     def check_log_levels(self) -> None:
         """Begin or end debug logging, as the levels of its loggers are now."""
         if self is UNOBSERVED:
@@ -75,7 +83,7 @@ class Observers:
     def _report(self, observer: Observer, error: Exception) -> None:
         name = f"{type(observer).__qualname__} {type(error).__qualname__}"
         if self._errors.may_say(name, self.monotonic()):
-            _log.error("an observer of type %s raised; the event stays done", type(observer).__name__, exc_info=error)
+            log_event(_log, logging.ERROR, "observer_failed", exc_info=error, observer=type(observer).__name__)
 
 
 #: The observers of a queue that is not observed.

@@ -17,7 +17,7 @@ from pydantic_core import from_json, to_json
 from astyqueue import ids
 from astyqueue.errors import OutcomeUnknown
 from astyqueue.ids import Id
-from astyqueue.model.envelope import FORMAT, MessageId, queue_of
+from astyqueue.model.envelope import FORMAT, MessageId, queue_of, unframed
 from astyqueue.model.event import FLAT, Event, Kind
 from astyqueue.protocol.layout.rows import Ring, history_row
 from astyqueue.protocol.steps import BATCH_BYTES, BATCH_COLUMNS, Send, Steps, read, read_one
@@ -104,10 +104,11 @@ def decode_event(row: str, column: Column) -> Event:
     """
     at, kind, queue = ids.moment(column.name.id), _KINDS.get(column.name.state, Kind.UNKNOWN), queue_of(row)
     try:
-        if column.value[:1] != FORMAT:
-            problem = f"this event cannot be read: its format byte is {column.value[:1].hex() or 'missing'}"
-            return Event(at, Kind.UNKNOWN, queue, reason=problem, raw=_raw(column))
-        written: dict[str, Any] = from_json(column.value[1:])
+        content = unframed(column.value)
+    except ValueError as error:
+        return Event(at, Kind.UNKNOWN, queue, reason=f"this event cannot be read: {error}", raw=_raw(column))
+    try:
+        written: dict[str, Any] = from_json(content)
         message = MessageId.parse(written["message"]) if written.get("message") else None
         known = {name: value for name, value in written.items() if name in _FIELDS}
         if wrong := [name for name, value in known.items() if not _fits(name, value)]:

@@ -15,7 +15,7 @@ from typing import Any, Final, TypeVar
 
 from astyqueue import ids
 from astyqueue.errors import OutcomeUnknown, StoreError
-from astyqueue.ids import Id
+from astyqueue.ids import Id, Nonce
 from astyqueue.observe.events import OutcomeReadBack, RequestDone
 from astyqueue.observe.observers import UNOBSERVED, Observers
 from astyqueue.store import (
@@ -138,14 +138,19 @@ class Client:
     name: str
     now: Callable[[], int]
     id_at: Callable[[int], Id] = ids.at
-    nonce: Callable[[], bytes] = ids.nonce
+    nonce: Callable[[], Nonce] = ids.nonce
     observers: Observers = UNOBSERVED
 
     def read_back(self, row: str, operation: str, *, applied: bool) -> bool:
         """Notify the observers of what reading a row has shown of a commit of unknown outcome; returns `applied`."""
-        if self.observers.on:
-            self.observers.notify(OutcomeReadBack(row, operation, applied))
+        report_read_back(self.observers, row, operation, applied=applied)
         return applied
+
+
+def report_read_back(observers: Observers, row: str, operation: str, *, applied: bool) -> None:
+    """Notify observers of what reading a row has shown of a commit of unknown outcome."""
+    if observers.on:
+        observers.notify(OutcomeReadBack(row, operation, applied))
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,7 +294,17 @@ def _notify(observers: Observers, request: Request, answer: object, began: Monot
     error = answer if isinstance(answer, BaseException) else None
     took = observers.monotonic() - began
     named = tuple(dict.fromkeys(rows))
-    observers.notify(RequestDone(observers.queue, kind, named, columns, _outcome_of(answer), took, error))
+    observers.notify(
+        RequestDone(
+            queue=observers.queue,
+            kind=kind,
+            rows=named,
+            columns=columns,
+            outcome=_outcome_of(answer),
+            took=took,
+            error=error,
+        )
+    )
 
 
 def _outcome_of(answer: object) -> str:

@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 
 from astyqueue.clock import Clock
 from astyqueue.errors import AstyqueueError, Closed
+from astyqueue.event_log import log_event
 from astyqueue.protocol.steps import Steps
 from astyqueue.queue.consuming.claimer import Claimer
 from astyqueue.queue.delivery.delivery import Delivery, Received
@@ -32,8 +33,8 @@ def renew_until_stopped(claimer: Claimer, clock: Clock, stopped: Callable[[], bo
             yield from claimer.renew_leases(stopped)
         except Closed:
             return
-        except AstyqueueError:
-            _log.exception("leases could not be renewed; trying again")
+        except AstyqueueError as error:
+            log_event(_log, logging.ERROR, "renewal_failed", exc_info=error)
             yield Rest(Wakeup(clock), clock.monotonic() + SECOND)
 
 

@@ -11,6 +11,7 @@ from astyqueue.errors import StoreError, Undecodable
 from astyqueue.findings import Finding, Severity
 from astyqueue.model.health import findings_of, findings_of_workers, rest_of
 from astyqueue.model.presence import Presence
+from astyqueue.observe.observers import Observers
 from astyqueue.protocol.admin.health import read_health
 from astyqueue.protocol.admin.settings import load_settings, read_queue_list
 from astyqueue.protocol.coordination.permits import show_permits
@@ -28,7 +29,7 @@ def examine(url: str, *, clock: Clock) -> list[Finding]:
     StoreUnavailable if no server answers at all; partial failures are findings.
     """
     with administer(url, clock=clock) as administration:
-        queues = _Queues(new_client(clock))
+        queues = _Queues(new_client(clock), Observers.of_debug_log(clock.monotonic))
         of_queues = queues.examined(partial(open_store, url, clock=clock)) if administration.ready() else []
         return [*administration.examine(queues.rests), *of_queues]
 
@@ -36,15 +37,16 @@ def examine(url: str, *, clock: Clock) -> list[Finding]:
 class _Queues:
     """The queues of a store; `rests` is how long the rows of each queue rest, for those that could be read."""
 
-    def __init__(self, process: Client) -> None:
+    def __init__(self, process: Client, observers: Observers) -> None:
         self.rests: dict[str, int] = {}
         self._process = process
+        self._observers = observers
 
     def examined(self, opened: Callable[[], Store]) -> list[Finding]:
         """The findings of each queue, or one that they could not be read."""
         try:
             with contextlib.closing(opened()) as store:
-                return run(self._all(), store)
+                return run(self._all(), store, self._observers)
         except (StoreError, Undecodable) as error:
             reason, remedy = "no process can use them", "fix the findings of the store first, and check again"
             return [Finding("queues", Severity.PROBLEM, f"could not be read: {error}", reason, remedy)]
@@ -79,7 +81,7 @@ class _Queues:
 
 def _unreadable_permit(queue: str, error: Undecodable) -> Finding:
     fact = f"{error.column} cannot be read ({error.why})"
-    reason = "no process begins to claim from the queue until it can, or expires"
+    reason = "no process begins to claim from the queue until it can be read or expires"
     remedy = "upgrade this program and the workers if a newer astyqueue wrote it; if it is damaged, delete its column"
     return Finding(f"permits of queue {queue}", Severity.PROBLEM, fact, reason, remedy)
 

@@ -12,6 +12,7 @@ from itertools import groupby
 from typing import Final
 
 from astyqueue.errors import StoreError
+from astyqueue.event_log import log_event
 from astyqueue.model.envelope import Envelope, MessageId
 from astyqueue.model.event import KEPT, Event, Kind
 from astyqueue.model.message import PreparedMessage
@@ -215,6 +216,11 @@ class HistoryWriter:
         self._lock = threading.Lock()
         self._since = 0
 
+    def __repr__(self) -> str:
+        """The queue, which events are kept, and how many are buffered."""
+        kept = self._settings_sync.settings.behaviour.history
+        return f"<HistoryWriter of {self._ring.queue}: keeps {kept}, {len(self._noted)} events buffered>"
+
     def wants(self, kind: Kind) -> bool:
         """Whether events of this kind are kept."""
         return kind in KEPT[self._settings_sync.settings.behaviour.history]
@@ -224,8 +230,9 @@ class HistoryWriter:
         kinds = self.tells(outcome)
         try:
             return self.events.of_outcome(delivery, outcome, kinds) if kinds else ()
-        except Exception:  # noqa: BLE001 - another program may have written anything into the message
-            _log.exception("history_event_dropped queue=%s id=%s", self._ring.queue, delivery.message_id)
+        except Exception as error:  # noqa: BLE001 - another program may have written anything into the message
+            facts = {"queue": self._ring.queue, "id": delivery.message_id}
+            log_event(_log, logging.ERROR, "history_event_dropped", exc_info=error, **facts)
             return ()
 
     def tells(self, outcome: Outcome) -> list[Kind]:
@@ -308,7 +315,14 @@ class HistoryWriter:
             yield from record_events(self._ring, noted, self._kept)
         except StoreError as error:
             self._put_back(noted)
-            _log.warning("history_write_failed queue=%s events=%d error=%s", self._ring.queue, len(self._noted), error)
+            log_event(
+                _log,
+                logging.WARNING,
+                "history_write_failed",
+                queue=self._ring.queue,
+                events=len(self._noted),
+                error=error,
+            )
         except BaseException:
             self._put_back(noted)
             raise

@@ -10,6 +10,7 @@ from functools import partial
 from itertools import product
 from typing import Final
 
+from astyqueue.event_log import log_event
 from astyqueue.model.envelope import MessageId
 from astyqueue.model.message import Message
 from astyqueue.queue.delivery.base_delivery import BaseDelivery
@@ -71,8 +72,8 @@ def notified(after: Callable[..., None], *what: object) -> None:
     """Call an `after_` method of a hook; its error is logged, because the event cannot be undone."""
     try:
         after(*what)
-    except Exception:  # noqa: BLE001 - a user's code may raise anything
-        _log.exception("hook %r raised; the event it was called for stays done", after)
+    except Exception as error:  # noqa: BLE001 - a user's code may raise anything
+        log_event(_log, logging.ERROR, "hook_failed", exc_info=error, hook=repr(after))
 
 
 def call_after_delete(hooks: Iterable[Hook], messages: Iterable[MessageId], why: str) -> None:

@@ -16,7 +16,7 @@ from astyqueue.model.explanation import Explanation
 from astyqueue.model.settings import Settings
 from astyqueue.model.validation import check_count
 from astyqueue.model.views import Counts, DeadLetter, Found, QueuePermits, RedriveReport, RescanReport
-from astyqueue.protocol.admin.browser import MessageBrowser
+from astyqueue.protocol.admin.browse import MessageBrowser
 from astyqueue.protocol.history import HistoryCursor
 from astyqueue.protocol.steps import Steps, run
 from astyqueue.queue.admin import dead_letters, deletion, inspection, receipts, schedules
@@ -222,7 +222,9 @@ class QueueAdmin:
         `dry_run` only counts. Undecodable and expired messages would die again at once and are left, unless `force`d.
         `progress` is called after every commit and `cancelled` before each; messages put back before a stop stay back.
         """
-        redriving = RedriveOptions(rate, dry_run, force, progress, cancelled, only)
+        redriving = RedriveOptions(
+            rate=rate, dry_run=dry_run, force=force, progress=progress, cancelled=cancelled, only=only
+        )
         return self.run(dead_letters.redrive(self.core, redriving, where))
 
     def rescan(

@@ -84,7 +84,7 @@ class QueueRuntime:
         """`settings` were just read; `triggers` are users' own types; `fires`: this process fires schedules.
 
         With `spooling`, messages are sent to a spool. All queues of a connection share one `watch`. `forwarding`: the
-        queues that forward to this one what is too much for them.
+        queues whose overflow queue this one is.
         """
         self._forwarding = forwarding
         self.pid = os.getpid()
@@ -121,6 +121,11 @@ class QueueRuntime:
         self.closed = False
         self._in_children: dict[int, QueueRuntime] = {}
 
+    def __repr__(self) -> str:
+        """The queue, this process, and its claimer."""
+        state = ", closed" if self.closed else ""
+        return f"<QueueRuntime of {self.settings.name} in {self.process.name}: {self.claimer!r}{state}>"
+
     def _new_follow_ups(self) -> FollowUpProducer:
         return FollowUpProducer(
             self.process,
@@ -156,7 +161,7 @@ class QueueRuntime:
         )
 
     def _overflow_producer(self, settings: Settings, forwarding: frozenset[str]) -> Producer:
-        """The producer of another queue of the same store, to which this one forwards what is too much."""
+        """The producer of another queue of the same store: this one's overflow queue."""
         return QueueRuntime(
             settings,
             self.clock,
@@ -275,7 +280,7 @@ class QueueRuntime:
     def configure(self, options: Mapping[str, object]) -> Steps[Settings]:
         """Change the queue's behaviour, in this process at once and in others within ten seconds."""
         check_names(options, to_change=True)
-        settings = yield from change_behaviour(self.settings.name, behaviour_of(options))
+        settings = yield from change_behaviour(self.settings.name, behaviour_of(options), self.observers)
         yield from self.claimer.announce([])
         self.settings_sync.settings = settings
         self.claimer.wake()

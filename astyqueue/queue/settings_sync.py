@@ -10,6 +10,7 @@ from typing import Final
 from astyqueue import ids
 from astyqueue.clock import Clock, Comparison, CorrectedClock
 from astyqueue.errors import NotFound, StoreUnavailable, Undecodable
+from astyqueue.event_log import log_event
 from astyqueue.model.settings import Behaviour, Settings
 from astyqueue.protocol.admin.settings import load_settings
 from astyqueue.protocol.coordination.store_time import clock_offset
@@ -49,6 +50,10 @@ class SettingsSync:
         self._recreated = False
         self._warned: set[str] = set()
         self._warn_of_unread()
+
+    def __repr__(self) -> str:
+        """The queue, and when its settings are read again, or that it is gone."""
+        return f"<SettingsSync of {self.settings.name}: {'gone' if self.gone else f'next read {self._next}'}>"
 
     @property
     def gone(self) -> bool:
@@ -101,13 +106,13 @@ class SettingsSync:
 
     def _warn_of_unread(self) -> None:
         if unread := ", ".join(sorted(self.settings.unread)):
-            self.warn(f"queue {self.settings.name}: a newer astyqueue stored settings that this one ignores: {unread}")
+            self.warn(f"a newer astyqueue stored settings that this one ignores: {unread}")
 
     def warn(self, problem: str) -> None:
         """Log a problem only once; the settings are read again and again."""
         if problem not in self._warned:
             self._warned.add(problem)
-            _log.warning("%s", problem)
+            log_event(_log, logging.WARNING, "settings_not_followed", queue=self.settings.name, error=problem)
 
 
 class ClockSync:

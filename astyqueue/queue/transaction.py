@@ -84,7 +84,18 @@ class Transaction:
         unique: str | None = None,
     ) -> Sent:
         """Send one message, as `MessageQueue.send`; no consumer sees it before the commit."""
-        options = Message(None, key, delay, at, priority, headers, expires, lease, max_attempts, unique)
+        options = Message(
+            body=None,
+            key=key,
+            delay=delay,
+            at=at,
+            priority=priority,
+            headers=headers,
+            expires=expires,
+            lease=lease,
+            max_attempts=max_attempts,
+            unique=unique,
+        )
         with self._whole():
             return self._run(self._producer.send(as_message(body, options)))
 

@@ -160,7 +160,7 @@ def check_body(body: object) -> str:
         )
         raise BadInput(message)
     if (size := len(text.encode())) > BODY_MOST:
-        message = f"body is {size} bytes and may be {BODY_MOST}: store it elsewhere and push a reference to it"
+        message = f"body is {size} bytes; the limit is {BODY_MOST}: store it elsewhere and push a reference to it"
         raise BadInput(message)
     return text
 

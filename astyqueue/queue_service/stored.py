@@ -18,6 +18,7 @@ from astyqueue.errors import Closed, QueueDoesNotExist, QueueNameExists
 from astyqueue.model.body import BODY_BYTES_AT_MOST
 from astyqueue.model.envelope import ATTEMPTS_MOST, LEASE_LEAST
 from astyqueue.model.settings import Settings
+from astyqueue.observe.observers import Observers
 from astyqueue.protocol.admin.settings import list_queues, load_settings, open_queue
 from astyqueue.protocol.layout.columns import State
 from astyqueue.protocol.settling.outcomes import Release
@@ -44,6 +45,7 @@ class _StoredQueueService(QueueService):
         self._url = url
         self._clock = clock or CorrectedClock()
         self._store = connect(url, clock=clock).store
+        self._observers = Observers.of_debug_log(self._clock.monotonic)
         self._opened: dict[str, MessageQueue] = {}
         self._opening = threading.Lock()
         # A push draws ids and inserts the messages under it: a message that lands behind a pull's position, because
@@ -67,7 +69,9 @@ class _StoredQueueService(QueueService):
             "body_bytes": BODY_BYTES_AT_MOST,
             "history": "none",
         }
-        opened = self._run(open_queue(name, layout={}, behaviour=behaviour, spread=self._store.spread))
+        opened = self._run(
+            open_queue(name, layout={}, behaviour=behaviour, spread=self._store.spread, observers=self._observers)
+        )
         if (stored := _visibility(opened.settings)) != visibility:
             raise QueueNameExists(name, stored, visibility)
         return f"{self._url}#{name}"
@@ -124,7 +128,7 @@ class _StoredQueueService(QueueService):
         with self._opening:
             queue = self._opened.get(name)
             if queue is None or queue.settings.layout != stored.layout:
-                queue = MessageQueue(QueueRuntime(stored, self._clock, ()), self._store)
+                queue = MessageQueue(QueueRuntime(stored, self._clock, (), observers=self._observers), self._store)
                 self._opened[name] = queue
             queue.core.settings_sync.settings = stored
             return queue
@@ -136,7 +140,8 @@ class _StoredQueueService(QueueService):
             queue.close()
 
     def _run(self, steps: Steps[T]) -> T:
-        return run(steps, self._store)
+        self._observers.check_log_levels()
+        return run(steps, self._store, self._observers)
 
 
 class MemoryQueueService(_StoredQueueService):

@@ -25,24 +25,26 @@ from pydantic import JsonValue
 from pydantic_core import from_json, to_json
 
 from astyqueue import ids
-from astyqueue.errors import BadSetting, StoreUnavailable, Undecodable
-from astyqueue.model.envelope import FORMAT
+from astyqueue.errors import BadSetting, Undecodable
+from astyqueue.event_log import log_event
+from astyqueue.model.envelope import FORMAT, unframed
 from astyqueue.model.message import Message
 from astyqueue.model.schedule import Origin, Policies, Schedule, Template
+from astyqueue.protocol.layout.rows import declared_row
 from astyqueue.protocol.row import compare_and_set
 from astyqueue.protocol.steps import Steps, read_column
 from astyqueue.queue.admin.schedules import ScheduleRequest, handle_of, remove, save, template_of
 from astyqueue.queue.runtime import QueueRuntime
 from astyqueue.store import Batch, Name, Put
 from astyqueue.triggers import Trigger
+from astyqueue.units import NEVER
 
 T = TypeVar("T")
 _log: Final = logging.getLogger("astyqueue.schedules")
-_TRIES: Final = 20
 #: How many releases before the current one are recorded.
 _REMEMBERED: Final = 100
 #: Earlier versions read here the moment (microseconds) until which an older release is not a roll-back: for ever.
-_FOR_EVER: Final = 2**62
+_FOR_EVER: Final = NEVER
 
 #: The place of a release in the order of a program's releases.
 Order = tuple[int, ...]
@@ -124,11 +126,11 @@ class _Record:
     @classmethod
     def decode(cls, row: str, value: bytes) -> _Record:
         try:
-            release, _, before, names, leaving = from_json(value.removeprefix(FORMAT))
+            release, _, before, names, leaving = from_json(unframed(value))
             order, _, fingerprint = release.rpartition(":")
             return cls(fingerprint, order_of(order or None), _texts(before), _texts(names), _texts(leaving))
         except (ValueError, TypeError, AttributeError) as error:
-            until = "The schedules that this program declares stay as they are until it can"
+            until = "The schedules that this program declares stay as they are until it can be read"
             raise Undecodable(row, "which schedules are declared", str(error), until=until) from error
 
 
@@ -162,7 +164,7 @@ class _Reconciling:
         self._declared = release.declared
         self._order = release.order
         self._instructions = instructions
-        self._row = f"{core.settings.name}:declared"
+        self._row = declared_row(core.settings.name)
         self._name = Name(0, 0, ids.of_text(release.program), 0)
         self._release = self._fingerprint()
 
@@ -173,20 +175,30 @@ class _Reconciling:
 
     def take_over(self) -> Steps[_Record | None]:
         """Make this the current release; None if another one is."""
-        for _ in range(_TRIES):
-            value, record = yield from self._read()
-            following = self._following(record)
-            counts = self._instructions.counts or self._counts_after(record)
-            if record.release == self._release and (following.order == record.order or not counts):
-                return record
-            if not counts:
-                return None
-            if self._instructions.dry_run or (value is None and not self._declared):
-                return following
-            if (yield from self._write(value, following)):
-                return following
-        message = f"row {self._row}: gave up after {_TRIES} conflicting updates of the declared schedules; retry later"
-        raise StoreUnavailable(message)
+        if self._instructions.dry_run:
+            value = self._taken_over((yield from self._read()))
+        else:
+            value = (
+                yield from compare_and_set.update(
+                    self._row, self._name, self._taken_over, observers=self._core.process.observers
+                )
+            ).value
+        if not value:
+            return _Record()
+        record = _Record.decode(self._row, value)
+        return record if record.release == self._release else None
+
+    def _taken_over(self, value: bytes | None) -> bytes | None:
+        """The record with this release as the current one; unchanged if another one is, or none was ever declared."""
+        record = self._decoded(value)
+        following = self._following(record)
+        if not (self._instructions.counts or self._counts_after(record)) or (value is None and not self._declared):
+            return value
+        is_current = record.release == self._release and record.order == following.order
+        return value if is_current else following.encode()
+
+    def _decoded(self, value: bytes | None) -> _Record:
+        return _Record() if value is None else _Record.decode(self._row, value)
 
     def _counts_after(self, record: _Record) -> bool:
         """Whether this release is newer than the current one, by the rules of this module."""
@@ -208,21 +220,19 @@ class _Reconciling:
 
     def say_that_another_counts(self) -> None:
         """Log that this process leaves the schedules of the queue unchanged."""
-        _log.warning(
-            "schedules of queue %s are unchanged: a later release of program %s, or one with an order, is current. "
-            "To roll back to this release: 'astyqueue schedules reconcile APP --prune'",
-            self._core.settings.name,
-            self._program,
+        log_event(
+            _log,
+            logging.WARNING,
+            "schedules_unchanged",
+            queue=self._core.settings.name,
+            program=self._program,
+            reason="a later release of the program, or one with an order, is current",
+            remedy="to roll back to this release: astyqueue schedules reconcile APP --prune",
         )
 
-    def _read(self) -> Steps[tuple[bytes | None, _Record]]:
+    def _read(self) -> Steps[bytes | None]:
         column = yield from read_column(self._row, self._name, exact=True)
-        return (None, _Record()) if column is None else (column.value, _Record.decode(self._row, column.value))
-
-    def _write(self, current: bytes | None, record: _Record) -> Steps[bool]:
-        """Replace the stored record; False if it was changed meanwhile or the outcome is unknown."""
-        batch = Batch(self._row, (Put(self._name, record.encode()),))
-        return (yield from compare_and_set.replace(batch, self._name, current))
+        return column.value if column else None
 
     def carry_out(self, record: _Record) -> Steps[Reconciled]:
         """Remove old schedules, then save the declared ones, so that a renamed schedule never exists twice."""
@@ -236,7 +246,8 @@ class _Reconciling:
         if not self._removes:
             yield from self._find_stale(record.leaving, done)
         elif record.leaving and not self._instructions.dry_run:
-            yield from self._write(record.encode(), replace(record, leaving=()))
+            batch = Batch(self._row, (Put(self._name, replace(record, leaving=()).encode()),))
+            yield from compare_and_set.replace(batch, self._name, record.encode())
         return done
 
     @property
@@ -260,12 +271,14 @@ class _Reconciling:
             if (yield from self._unless_unreadable(name, self._of_code(name))) is not None:
                 done.stale.append(name)
         if done.stale:
-            _log.warning(
-                "queue %s still fires %s, which program %s no longer declares: "
-                "remove them with 'astyqueue schedules reconcile APP --prune', or at each deploy with App(release=...)",
-                self._core.settings.name,
-                ", ".join(done.stale),
-                self._program,
+            log_event(
+                _log,
+                logging.WARNING,
+                "undeclared_schedules_fire",
+                queue=self._core.settings.name,
+                program=self._program,
+                schedules=",".join(done.stale),
+                remedy="astyqueue schedules reconcile APP --prune, or App(release=...) to remove them at each deploy",
             )
 
     def _unless_unreadable(self, name: str, steps: Steps[T]) -> Steps[T | None]:
@@ -273,15 +286,14 @@ class _Reconciling:
         try:
             return (yield from steps)
         except Undecodable as error:
-            _log.warning("left alone schedule=%s row=%s error=%s", name, error.row, error)
+            log_event(_log, logging.WARNING, "schedule_left_alone", schedule=name, row=error.row, error=error)
             return None
 
     def _still_counts(self) -> Steps[bool]:
         """Whether no newer release took over: checked before each change, so that its schedules are not changed."""
         if self._instructions.dry_run:
             return True
-        _, record = yield from self._read()
-        return record.release == self._release
+        return self._decoded((yield from self._read())).release == self._release
 
     def _of_code(self, name: str) -> Steps[Schedule | None]:
         """The schedule of this name, if code declared it."""

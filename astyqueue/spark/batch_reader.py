@@ -17,18 +17,19 @@ from astyqueue.model.views import DeadFilter
 from astyqueue.protocol.admin.browse import Walk
 from astyqueue.protocol.admin.dead_letters import PAGE, dead_page
 from astyqueue.protocol.history import HistorySlice, history_slices, read_history_slice
-from astyqueue.protocol.layout.rows import Ring, is_home
+from astyqueue.protocol.layout.rows import Ring, time_shard_of
 from astyqueue.protocol.steps import read
 from astyqueue.spark.connections import Looking, Pace, looking
 from astyqueue.spark.options import Place, Reading
 from astyqueue.spark.schemas import DEAD, ENTRIES, HISTORY, Record, Shaping, dead_record, found_record
+from astyqueue.units import SECOND
 
 #: Rows of one Arrow batch, and of one read of history.
 _BATCH: Final = 4_000
 #: Buckets of days that are probed in one read: a store has one time limit for each request, however many slices it has.
 _PROBES: Final = 64
 #: Microseconds after now up to which history is read by default: clocks of other machines may be ahead.
-_AHEAD: Final = 3_600_000_000
+_AHEAD: Final = 3_600 * SECOND
 
 
 class RowPartition(InputPartition):
@@ -151,7 +152,7 @@ def _rows(ring: Ring, reading: Reading) -> list[str]:
     if reading.table != ENTRIES or reading.since is None or reading.until is None:
         return selected
     shards = _time_shards(ring, reading.since, reading.until)
-    return [row for row in selected if is_home(row) or int(row.rsplit(":", 2)[1]) in shards]
+    return [row for row in selected if (shard := time_shard_of(row)) is None or shard in shards]
 
 
 def _time_shards(ring: Ring, since: int, until: int) -> set[int]:

@@ -9,6 +9,7 @@ from typing import TypeVar
 from astyqueue.clock import Clock, SystemClock
 from astyqueue.errors import NotFound
 from astyqueue.model.settings import Settings
+from astyqueue.observe.observers import Observers
 from astyqueue.protocol.admin.settings import load_settings
 from astyqueue.protocol.layout.rows import Ring
 from astyqueue.protocol.steps import Client, Steps, run
@@ -30,6 +31,7 @@ class Looking:
     store: Store
     settings: Settings
     process: Client
+    observers: Observers
 
     @property
     def ring(self) -> Ring:
@@ -38,23 +40,26 @@ class Looking:
 
     def run(self, steps: Steps[T]) -> T:
         """Run steps on the store of the queue; returns their result."""
-        return run(steps, self.store)
+        return run(steps, self.store, self.observers)
 
 
 def looking(place: Place) -> Looking:
     """A queue opened read-only; NotFound if it does not exist."""
     store = _kept_open(place.url, relaxed=not place.exactly)
-    settings = run(load_settings(place.queue), store)
+    clock = SystemClock()
+    observers = Observers.of_debug_log(clock.monotonic)
+    settings = run(load_settings(place.queue), store, observers)
     if settings is None:
         message = f"this store has no queue {place.queue!r}"
         raise NotFound(message)
-    return Looking(store, settings, new_client(SystemClock()))
+    return Looking(store, settings, new_client(clock), observers)
 
 
 def sending(place: Place, *, create: bool) -> MessageQueue:
     """A queue opened for sending; NotFound if it does not exist and `create` is false."""
     store = _kept_open(place.url, relaxed=False)
-    if not create and run(load_settings(place.queue), store) is None:
+    observers = Observers.of_debug_log(SystemClock().monotonic)
+    if not create and run(load_settings(place.queue), store, observers) is None:
         message = f'this store has no queue {place.queue!r}; .option("create", "true") makes it'
         raise NotFound(message)
     queue = MessageQueue.builder().store(store).name(place.queue).build()

@@ -203,7 +203,14 @@ class Reading:
         now = (clock or SystemClock()).now()
         rows = tuple(row.strip() for row in (given.text("rows") or "").split(",") if row.strip())
         since, until = given.moment("since", now), given.moment("until", now)
-        return cls(Place.of(given, exactly=given.exactly()), table_of(options), since, until, rows, given.rate())
+        return cls(
+            place=Place.of(given, exactly=given.exactly()),
+            table=table_of(options),
+            since=since,
+            until=until,
+            rows=rows,
+            rate=given.rate(),
+        )
 
 
 def table_of(options: Mapping[str, str]) -> str:
@@ -238,7 +245,12 @@ class Following:
         most = given.number("rows_per_batch", 0) or None
         place = Place.of(given, exactly=True)  # an event that the one replica lacks would be skipped for good
         return cls(
-            place, now if since is None else since, lag, most, given.rate(), given.flag("failOnDataLoss", default=True)
+            place=place,
+            since=now if since is None else since,
+            lag=lag,
+            most=most,
+            rate=given.rate(),
+            complete=given.flag("failOnDataLoss", default=True),
         )
 
 
@@ -318,14 +330,14 @@ class Sinking:
             message = "option once: name what is sent once with the option query"
             raise BadSetting(message)
         return cls(
-            Place.of(given),
-            Columns.of(given, schema),
-            given.text("task"),
-            query or secrets.token_hex(8),
-            query is not None,
-            once,
-            given.rate(),
-            given.number("max_in_flight", _IN_FLIGHT),
-            given.number("max_depth", 0) or None,
-            given.flag("create"),
+            place=Place.of(given),
+            columns=Columns.of(given, schema),
+            task=given.text("task"),
+            query=query or secrets.token_hex(8),
+            named=query is not None,
+            once=once,
+            rate=given.rate(),
+            in_flight=given.number("max_in_flight", _IN_FLIGHT),
+            depth=given.number("max_depth", 0) or None,
+            create=given.flag("create"),
         )

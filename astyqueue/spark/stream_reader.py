@@ -21,6 +21,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pyspark.sql.types import StructType
 
 from astyqueue.errors import BadSetting
+from astyqueue.event_log import log_event
 from astyqueue.ids import moment
 from astyqueue.protocol.history import HistorySlice, history_slices
 from astyqueue.protocol.layout.rows import Ring
@@ -173,7 +174,7 @@ class HistoryStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         except HistoryGone as error:
             if self._following.complete:
                 raise
-            _log.warning("history gone queue=%s error=%s", position.queue, error)
+            log_event(_log, logging.WARNING, "history_gone", queue=position.queue, error=error)
 
 
 def _worth_a_batch(queue: Looking, position: Position, until: int) -> bool:

@@ -18,6 +18,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 
 from astyqueue.clock import instant
 from astyqueue.errors import BadSetting
+from astyqueue.event_log import log_event
 from astyqueue.protocol.sending.idempotent import begin_batch, end_batch
 from astyqueue.spark.batch_sender import Outbox
 from astyqueue.spark.connections import Pace, sending
@@ -29,7 +30,7 @@ _log: Final = logging.getLogger("astyqueue.spark")
 
 #: A query that runs again within this time is taken for a retry, and not warned about.
 _LONG_AGO: Final = 3_600 * SECOND
-_ADVICE: Final = "(rows new to this query count as sent when it began: name a new query, unless this load continues it)"
+_ADVICE: Final = "rows new to this query count as sent when it began: name a new query, unless this load continues it"
 #: Spark's local properties of a task of a stream: the id of the query, which survives restarts, and that of the batch.
 _STREAM: Final = "sql.streaming.queryId"
 _BATCH: Final = "streaming.sql.batchId"
@@ -62,7 +63,7 @@ class BatchSink(DataSourceArrowWriter):
         """With `once`, record that all of the query was sent; else do nothing, because the same query may send more."""
         if self._sinking.once:
             queue = sending(self._sinking.place, create=self._sinking.create)
-            queue.run(end_batch(queue=queue.name, source=self._sinking.query, batch=_ONLY))
+            queue.run(end_batch(queue.core.process, queue=queue.name, source=self._sinking.query, batch=_ONLY))
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Do nothing: messages that were sent stay sent, and the same query, run again, sends the rest."""
@@ -88,7 +89,13 @@ class StreamSink(DataSourceStreamArrowWriter):
         queue = sending(self._sinking.place, create=self._sinking.create)
         for source, batch in sources:
             queue.run(
-                end_batch(queue=queue.name, source=source, batch=batch, before=str(batchId - 1) if batchId else None)
+                end_batch(
+                    queue.core.process,
+                    queue=queue.name,
+                    source=source,
+                    batch=batch,
+                    before=str(batchId - 1) if batchId else None,
+                )
             )
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
@@ -112,12 +119,14 @@ def _check_age(sinking: Sinking, begun: int, now: int) -> None:
     """Warn about a query that began long ago: rows new to it count as sent at that moment, and delays from it."""
     if sinking.named and now - begun > _LONG_AGO:
         began = instant(begun)
-        _log.warning(
-            "old query queue=%s query=%s begun=%s %s",
-            sinking.place.queue,
-            sinking.query,
-            f"{began:%Y-%m-%dT%H:%M:%SZ}",
-            _ADVICE,
+        log_event(
+            _log,
+            logging.WARNING,
+            "query_is_old",
+            queue=sinking.place.queue,
+            query=sinking.query,
+            begun=f"{began:%Y-%m-%dT%H:%M:%SZ}",
+            remedy=_ADVICE,
         )
 
 

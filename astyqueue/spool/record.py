@@ -61,7 +61,8 @@ class PendingMessage(NamedTuple):
         try:
             message = SpooledMessage.parse(record.value)
         except ValueError as error:
-            return cls(record.sequence, record.arrived_us, record.value, None, "", f"{type(error).__name__}: {error}")
+            why = f"{type(error).__name__}: {error}"
+            return cls(record.sequence, record.arrived_us, record.value, message=None, row="", problem=why)
         return cls(record.sequence, record.arrived_us, record.value, message, message.id.row)
 
 

@@ -1,4 +1,16 @@
-"""Stores: memory, SQLite and Cassandra. An adapter is imported when a URL first names it."""
+"""Stores: memory, SQLite and Cassandra. An adapter is imported when a URL first names it.
+
+- `memory`, `sqlite`, `cassandra`: the adapters of the port `astyqueue.store`. `column_name_codec` and `sorted_keys` are
+  for the first two, whose columns are sorted by bytes; `schema_files` has the tables of the last two.
+- `async_adapter`: the verbs of any store as coroutines, in threads if the store has none; `loop_calls`: calls back into
+  an event loop.
+- `lazy_store`: a store that is opened when it is first needed. `fork_hooks`: what a store does around a fork.
+- `url`: what a URL says. `admin`: preparing, verifying and examining a store, for commands.
+
+`open_store` makes a store of a URL, or of a session of Cassandra's driver that the application has. An adapter knows
+rows and columns, not messages. The conformance suite (`astyqueue.testing.conformance`) holds each to the port.
+docs/reference/url.md has the URLs, CONTRIBUTING.md how to add a store.
+"""
 
 from __future__ import annotations
 

@@ -167,7 +167,14 @@ class App:
         """
 
         def made(function: Callable[P, R]) -> Task[P, R]:
-            options = TaskOptions(name or name_of(function), queue, max_attempts, timeout, kind, batch)
+            options = TaskOptions(
+                name=name or name_of(function),
+                queue=queue,
+                max_attempts=max_attempts,
+                timeout=timeout,
+                kind=kind,
+                batch=batch,
+            )
             return self._add(function, options)
 
         return made if function is None else made(function)

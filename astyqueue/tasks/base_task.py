@@ -24,8 +24,7 @@ from astyqueue.dispatch.import_path import import_path_of, imported_name
 from astyqueue.durations import Duration, as_microseconds
 from astyqueue.errors import AlreadySettled, BadInput, LeaseLost
 from astyqueue.model.message import Message
-from astyqueue.queue.delivery.base_delivery import BaseDelivery
-from astyqueue.queue.delivery.current_delivery import running, running_delivery
+from astyqueue.queue.delivery.base_delivery import BaseDelivery, running, running_delivery
 from astyqueue.queue.delivery.delivery import Delivery
 from astyqueue.tasks.batched_call import ONE_ARGUMENT, CallInBatch, check_batch_function, readable_calls
 from astyqueue.tasks.signature import Call, arguments_of

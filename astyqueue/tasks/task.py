@@ -75,7 +75,18 @@ class Task(BaseTask[P, R_co]):
         """
         named = self.labelled(headers)
         attempts = self.options.max_attempts if max_attempts is None else max_attempts
-        options = Message(None, key, delay, at, priority, named, expires, lease, attempts, unique)
+        options = Message(
+            body=None,
+            key=key,
+            delay=delay,
+            at=at,
+            priority=priority,
+            headers=named,
+            expires=expires,
+            lease=lease,
+            max_attempts=attempts,
+            unique=unique,
+        )
         return Sending(self, options, self._opened)
 
 

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from astyqueue import ids
 from astyqueue.clock import Clock
 from astyqueue.errors import AstyqueueError, OutcomeUnknown, StoreError
-from astyqueue.ids import Id
+from astyqueue.ids import Id, Nonce
 from astyqueue.protocol.steps import Client, Commit, LocalCall, Read, Send, perform
 from astyqueue.store import Store
 from astyqueue.waiting import Rest
@@ -247,8 +247,8 @@ def deterministic_client(name: str, clock: Clock) -> Client:
     """
     numbers = itertools.count(1)
 
-    def drawn() -> bytes:
-        return ids.of_text(f"{name} {next(numbers)}")[8:]
+    def drawn() -> Nonce:
+        return Nonce(ids.of_text(f"{name} {next(numbers)}")[8:])
 
     def id_at(moment: int) -> Id:
         return ids.first_at(moment)[:8] + drawn()

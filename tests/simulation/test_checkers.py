@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from astyqueue import ids
-from astyqueue.ids import LEAST, Id
+from astyqueue.ids import LEAST, Id, Nonce
 from astyqueue.model.envelope import Envelope, MessageId, encode
 from astyqueue.protocol.layout.columns import Entry, State, Timer, Type, message_name
 from astyqueue.protocol.layout.unique_key import KeyOwner, key_name
@@ -148,7 +148,7 @@ class Commits:
 def timer_of(id_: Id, *, superseded: bool = False, nonce: bytes = b"n" * 8, state: State = State.LEASED) -> Put:
     """A timer that lists one message."""
     name = Name(Type.TIMER, 0, ids.first_at(10**15), state)
-    timer = Timer(name, (Entry(id_, 0, 0, superseded),), nonce, "taker", 2)
+    timer = Timer(name, (Entry(id_, 0, 0, superseded),), Nonce(nonce), "taker", 2)
     return Put(name, timer.encode())
 
 

@@ -154,7 +154,7 @@ def test_who_sends_more_under_a_name_of_long_ago_is_told_what_that_means(
         written(queue, place.url, 20, query="tonight")
         assert caplog.text == ""
         assert written(queue, place.url, 20, query="nightly") == 20
-        assert "old query queue=emails query=nightly" in caplog.text
+        assert "query_is_old queue=emails query=nightly" in caplog.text
         sent = [found.content.envelope.sent for found in queue.peek(40) if found.content.envelope]
         assert (len(sent), sent.count(yesterday.now())) == (40, 20)
 

@@ -31,6 +31,7 @@ def sizes(source: Source) -> Iterator[Finding]:
             yield from _nesting(source, node)
     if source.room != "tests":
         yield from _parameters(source)
+        yield from _constructions(source)
 
 
 def _class_size(source: Source, node: ast.ClassDef) -> Iterator[Finding]:
@@ -94,3 +95,16 @@ def _parameters(source: Source) -> Iterator[Finding]:
                 f"{node.name} takes {positional} positional parameters",
                 f"budget {POSITIONAL}, self excluded",
             )
+
+
+def _constructions(source: Source) -> Iterator[Finding]:
+    """The calls of classes by more values than a reader can count: classes have names like `Lease`, or are `cls`."""
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.Call) and len(node.args) > POSITIONAL:
+            name = ast.unparse(node.func).rpartition(".")[2]
+            if name == "cls" or name.lstrip("_")[:1].isupper():
+                yield source.found(
+                    node.lineno,
+                    f"{name} is made of {len(node.args)} positional values",
+                    f"budget {POSITIONAL}, then keywords",
+                )

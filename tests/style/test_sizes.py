@@ -115,3 +115,15 @@ def test_tests_may_take_as_many_fixtures_as_they_need() -> None:
     text = "def test_it(a, b, c, d, e, f): ..."
     assert told(text, "tests/unit/test_planted.py") == []
     assert len(told(text, "benchmarks/planted.py")) == len(told(text, "examples/planted.py")) == 1
+
+
+@pytest.mark.parametrize("made", ["Lease", "model._Lease", "cls"])
+def test_a_class_is_made_of_at_most_five_values_without_their_names(made: str) -> None:
+    name = made.rpartition(".")[2]
+    assert told(f"{made}(1, 2, 3, 4, 5)") == told(f"{made}(1, 2, 3, d=4, e=5, f=6)") == []
+    assert told(f"{made}(1, 2, 3, 4, 5, 6)") == [(1, f"{name} is made of 6 positional values")]
+
+
+def test_functions_with_any_number_of_values_are_called_without_names() -> None:
+    assert told("print(1, 2, 3, 4, 5, 6)") == told("self._max(1, 2, 3, 4, 5, 6)") == []
+    assert told("Lease(1, 2, 3, 4, 5, 6)", "tests/unit/test_planted.py") == []

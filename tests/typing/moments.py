@@ -1,7 +1,7 @@
-"""What a type checker says of moments. mypy reads this file with the project; nothing runs it.
+"""What a type checker says of moments and nonces. mypy reads this file with the project; nothing runs it.
 
-Every `type: ignore` here mixes two kinds of numbers and must stay an error: mypy complains of an ignore that nothing
-needs.
+Every `type: ignore` here mixes two kinds of numbers or bytes and must stay an error: mypy complains of an ignore that
+nothing needs.
 """
 
 from __future__ import annotations
@@ -9,6 +9,9 @@ from __future__ import annotations
 from typing import assert_type
 
 from astyqueue.clock import Clock
+from astyqueue.protocol.layout.columns import Timer
+from astyqueue.protocol.steps import Client
+from astyqueue.store import Name
 from astyqueue.units import BEGINNING, SECOND, MonotonicUs
 from astyqueue.waiting import Wakeup
 
@@ -32,3 +35,9 @@ def wrong(clock: Clock, wakeup: Wakeup) -> None:
     assert clock.monotonic() < clock.now()  # type: ignore[operator]  # two clocks
     wall: int = clock.monotonic()  # type: ignore[assignment]  # a moment that is stored or sent is of the wall clock
     del wall
+
+
+def nonces(process: Client, name: Name) -> None:
+    Timer(name, (), process.nonce(), "", 0)
+    Timer(name, (), name.id, "", 0)  # type: ignore[arg-type]  # an id
+    Timer(name, (), b"a claim.", "", 0)  # type: ignore[arg-type]  # bare bytes

@@ -33,6 +33,15 @@ _SENT: Final = re.compile(r"(docs/[\w/.-]+\.md)(?:#([\w-]+))?")
 _FILE: Final = re.compile(r"`((?:astyqueue|schema|tests|docs|examples|benchmarks)/[\w/.-]*)`")
 _DOTTED: Final = re.compile(r"`(astyqueue(?:\.\w+)+)`")
 _ENTRY: Final = re.compile(r"^- \*\*([^*]+)\*\*( \*\(planned\)\*)?: \S.*$")
+#: Code in a line of prose, and the names in it: `forget` alone, `apply_settles` and `RowSnapshot` among other words.
+_SPAN: Final = re.compile(r"`([^`\n]+)`")
+_NAME: Final = re.compile(
+    r"^[a-z]+$|(?<![\w/.-])_?(?:[a-z][a-z0-9]*(?:_[a-z0-9]+)+|(?:[A-Z][a-z][a-z0-9]*)+)(?![\w/-])"
+)
+#: Names in the explanation that are those of other programs.
+_NOT_OURS: Final = {"gc_grace"}
+_WORD: Final = re.compile(r"\w+")
+_PROSE: Final = re.compile(r'"""[\s\S]*?"""|#.*$', re.MULTILINE)
 _SVG: Final = "{http://www.w3.org/2000/svg}"
 
 
@@ -100,6 +109,24 @@ def test_each_page_and_heading_to_which_a_finding_or_an_error_sends_people_is_th
     sent = {found for source in (ROOT / "astyqueue").rglob("*.py") for found in _SENT.findall(source.read_text())}
     assert len(sent) > 0
     assert [f"{page}#{heading}" for page, heading in sent if heading not in {"", *anchors(ROOT / page)}] == []
+
+
+def test_each_name_in_the_explanation_is_one_of_the_code() -> None:
+    modules = [*ROOT.glob("astyqueue/**/*.py"), *ROOT.glob("tests/**/*.py")]
+    ours = _NOT_OURS.union(*(names_of(path) for path in modules))
+    lost = [
+        f"{named(page)}: {name}"
+        for page in sorted((DOCS / "explanation").glob("*.md"))
+        for span in _SPAN.findall(_CODE.sub("", page.read_text()))
+        for name in _NAME.findall(span)
+        if name not in ours
+    ]
+    assert lost == []
+
+
+def names_of(path: Path) -> set[str]:
+    """The module's name, and every word of its code, but not of its docstrings and comments."""
+    return {path.stem, *_WORD.findall(_PROSE.sub("", path.read_text()))}
 
 
 def exists(name: str) -> bool:

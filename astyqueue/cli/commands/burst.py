@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from astyqueue.errors import AstyqueueError, Closed
-from astyqueue.protocol.scheduling.read import list_schedules
+from astyqueue.protocol.scheduling.schedule_commit import list_schedules
 from astyqueue.queue.queue import MessageQueue
 from astyqueue.units import SECOND, MonotonicUs
 from astyqueue.waiting import Wakeup

@@ -85,10 +85,10 @@ class StallWatch:
         if idle < self.after:
             return None
         if threads.held >= threads.slots:
-            return Stall(idle, "", None, threads, running)
+            return Stall(idle=idle, queue="", waiting_since=None, threads=threads, running=running)
         for queue in self._searched():
             if (waiting := self._waiting_since(queue)) is not None:
-                return Stall(idle, queue.name, waiting, threads, running)
+                return Stall(idle=idle, queue=queue.name, waiting_since=waiting, threads=threads, running=running)
         return None
 
     def _progressed(self, running: Sequence[RunningTask]) -> bool:

@@ -184,21 +184,21 @@ class WorkerPresence:
     def _presence(self, queues: Sequence[MessageQueue]) -> Presence:
         running, limits, kinds = self._workload.running(), self._workload.limits(), self._workload.loads()
         return Presence(
-            self.name,
-            socket.gethostname(),
-            os.getpid(),
-            _version(),
-            self._started,
-            self.state,
-            [queue.name for queue in queues],
-            len(queues),
-            sum(load.slots for load in kinds.values()),
-            len(running),
-            running,
-            self.every,
-            [queue.name for queue in queues if queue.core.claimer.permit.stands_by],
-            {queue.name: limits[queue.name] for queue in queues if queue.name in limits},
-            kinds,
+            name=self.name,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            version=_version(),
+            started=self._started,
+            state=self.state,
+            queues=[queue.name for queue in queues],
+            queue_count=len(queues),
+            slots=sum(load.slots for load in kinds.values()),
+            busy=len(running),
+            running=running,
+            every=self.every,
+            standby=[queue.name for queue in queues if queue.core.claimer.permit.stands_by],
+            limits={queue.name: limits[queue.name] for queue in queues if queue.name in limits},
+            kinds=kinds,
         )
 
     def _follow(self, command: WorkerCommand) -> None:

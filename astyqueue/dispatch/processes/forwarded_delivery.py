@@ -9,6 +9,7 @@ from typing import Any, Final, cast
 from astyqueue.clock import instant
 from astyqueue.durations import Duration, as_microseconds, instant_of
 from astyqueue.errors import BadInput
+from astyqueue.ids import Nonce
 from astyqueue.model.body import BODY_BYTES_AT_MOST, decode_body, encode_body
 from astyqueue.model.envelope import Envelope
 from astyqueue.model.message import Message
@@ -158,7 +159,7 @@ def arrived(values: Values, ask: Ask) -> ForwardedDelivery:
     return delivery
 
 
-def _timer(end: bytes, nonce: bytes) -> Timer:
+def _timer(end: bytes, nonce: Nonce) -> Timer:
     """The timer of a lease that ends at the moment of this id, as far as a handler sees it."""
     return Timer(Name(Type.TIMER, 0, end, State.LEASED), (), nonce, "", 1)
 

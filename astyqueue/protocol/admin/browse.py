@@ -1,4 +1,4 @@
-"""Reading messages without claiming them: one by its id, the next ones, and counts by state.
+"""Reading messages without claiming them: one by its id, the next ones, all in order, and counts by state.
 
 Other processes go on meanwhile, so the results are of one moment or of several; never base a change on them. A row with
 a header or a timer that cannot be read raises Undecodable, as a claim would.
@@ -27,7 +27,7 @@ from astyqueue.protocol.layout.columns import (
     hidden_by,
     message_name,
 )
-from astyqueue.protocol.layout.rows import key_row
+from astyqueue.protocol.layout.rows import Ring, key_row
 from astyqueue.protocol.layout.schedule_column import message_of, readable_schedule, trigger_name
 from astyqueue.protocol.layout.unique_key import KeyOwner, decode_owner, key_name
 from astyqueue.protocol.parallel_reads import in_parallel
@@ -38,9 +38,15 @@ from astyqueue.protocol.sending.key_index import delete_key_hints, read_key_hint
 from astyqueue.protocol.sending.key_state import next_run_of
 from astyqueue.protocol.steps import Client, Steps, read_one
 from astyqueue.store import Column, Named, Slice
+from astyqueue.units import SECOND
 
 #: Messages read together: bodies may be long.
 _BODIES: Final = 50
+#: Messages of one row and priority that are read together.
+_BROWSED: Final = 100
+#: A browser that follows reads the last ten seconds again each time: a message may land behind others that were due
+#: later, because its producer was slow or its clock is behind.
+_AGAIN: Final = 10 * SECOND
 #: The state of a message that a timer hides, by the timer's.
 STANDINGS: Final = {
     State.LEASED: Standing.IN_FLIGHT,
@@ -258,7 +264,7 @@ def _listed(id_: MessageId, timer: Timer, one: Entry | Mark, *, now: int) -> _Pl
         return _Place(id_, Standing.WAITING, due, None, one.spent)
     standing = Standing.BACKING_OFF if isinstance(one, Mark) else STANDINGS[State(timer.state)]
     holder = timer.holder if standing is Standing.IN_FLIGHT else ""
-    return _Place(id_, standing, due, due, one.spent, holder)
+    return _Place(id=id_, standing=standing, due=due, until=due, spent=one.spent, holder=holder)
 
 
 def _unhidden(message: MessageId, now: int) -> _Place:
@@ -277,7 +283,15 @@ def _included(place: _Place) -> Include:
 
 
 def _found(place: _Place, content: Content) -> Found:
-    return Found(place.id, content, place.standing, place.spent, place.until, place.holder, place.reason)
+    return Found(
+        place.id,
+        content,
+        standing=place.standing,
+        spent=place.spent,
+        hidden_until=place.until,
+        holder=place.holder,
+        reason=place.reason,
+    )
 
 
 def found_by_key(process: Client, home: str, key: str) -> Steps[list[Found]]:
@@ -315,3 +329,60 @@ def _to_come(home: str, schedule: Schedule) -> Found:
     occurrence = ids.moment(run.id)
     content = Content.of(message_of(schedule, run, occurrence=occurrence, now=occurrence).value)
     return Found(MessageId(home, *run), content, Standing.DELAYED, hidden_until=schedule.wakes)
+
+
+class MessageBrowser:
+    """Reads messages page by page from a position of its own; those that are hidden, leased or delayed come too.
+
+    Each message has the state of the moment at which its page is read. The order is that of ids: of the moments at
+    which messages were due first. None comes twice, and one that lands behind the position does not come. With `follow`
+    each message comes when it is due, and also if it lands up to ten seconds later.
+    """
+
+    def __init__(self, process: Client, ring: Ring, *, begin: Id, follow: bool) -> None:
+        """Begin behind this id."""
+        self._process = process
+        self._rows = ring.rows()
+        self._levels = ring.layout.priorities
+        self._begin = self._after = begin
+        self.follows = follow
+        self._lately: set[MessageId] = set()
+        self.over = False
+
+    def go_on(self) -> Steps[list[Found]]:
+        """The next page in order, which may be empty; then `over` says whether it was the last, if not for ever."""
+        now = self._process.now()
+        end = ids.first_at(now + 1) if self.follows else ids.GREATEST
+        of_rows = yield from in_parallel([self._of_row(row, end, now) for row in self._rows])
+        reached = min([last for _, last in of_rows if last is not None], default=end)
+        page = sorted({one for some, _ in of_rows for one in some if one.id <= reached}, key=lambda one: one.id)
+        new = [one for one in page if one not in self._lately]
+        found = yield from get_all(self._process, new)
+        self.over = reached == end
+        self._move(new, reached, now)
+        return [found[one] for one in new if one in found]
+
+    def _move(self, new: list[MessageId], reached: Id, now: int) -> None:
+        self._after = reached
+        if self.follows:
+            self._lately.update(new)
+        if self.follows and self.over:
+            self._after = max(self._begin, ids.first_at(now - _AGAIN))
+            self._lately = {one for one in self._lately if one.id > self._after}
+
+    def _of_row(self, row: str, end: Id, now: int) -> Steps[tuple[list[MessageId], Id | None]]:
+        """The next messages of a row, and the id up to which they are all; None if that is the end."""
+        snapshot = yield from peek_snapshot(row, self._levels, now)
+        hidden = (one for timer in (snapshot.timers or {}).values() for one in hidden_by(timer))
+        found = [MessageId(row, one.priority, one.id) for one in hidden if self._after < one.id < end]
+        lasts: list[Id] = []
+        for level in range(self._levels):
+            some, last = yield from self._unhidden(snapshot, level, end)
+            found += some
+            lasts += [] if last is None else [last]
+        return found, min(lasts, default=None)
+
+    def _unhidden(self, snapshot: RowSnapshot, level: int, end: Id) -> Steps[tuple[list[MessageId], Id | None]]:
+        after = max(self._after, scanned_up_to(snapshot, level))
+        page = yield from unlisted_page(snapshot, level, after, until=end, limit=_BROWSED)
+        return [MessageId(snapshot.row, level, id_) for id_ in page.ids], page.last

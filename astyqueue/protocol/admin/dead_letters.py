@@ -6,7 +6,7 @@ may stop between two pages, go slowly, or continue later from where it was.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Final, NamedTuple
@@ -99,15 +99,14 @@ def redrive(
     *,
     force: bool = False,
     dry_run: bool = False,
-    into: list[MessageId] | None = None,
+    on_redriven: Callable[[list[MessageId]], None] | None = None,
 ) -> Steps[RedriveReport]:
     """Put dead letters back: each may be claimed at once, and has all its attempts again.
 
     Ids that are not dead letters are skipped. Undecodable and expired ones would be dead-lettered again at once and are
     left, unless `force`, as after an upgrade that can read them. A letter with a unique key takes it again, and is left
-    if another message has it. The redriven ids are added to `into`, also before an error.
+    if another message has it. `on_redriven` is called after each commit with the ids of the letters that it put back.
     """
-    back = [] if into is None else into
     report = RedriveReport(dry_run=dry_run)
     for row, part in _parts(chosen, COMMIT_MESSAGES):
         redriving = _Redriving(process, part, force=force)
@@ -116,8 +115,10 @@ def redrive(
             report += RedriveReport(len(dead), redriving.left)
             continue
         plan = yield from CommitLoop(process, RowSnapshot(row, 1)).carry_out(redriving.plan)
-        back += [MessageId(row, column.name.priority, column.name.id) for column in plan.dead] if plan else []
-        report += RedriveReport(len(plan.dead) if plan else 0, redriving.left)
+        back = [MessageId(row, column.name.priority, column.name.id) for column in plan.dead] if plan else []
+        if on_redriven and back:
+            on_redriven(back)
+        report += RedriveReport(len(back), redriving.left)
     return report
 
 
@@ -206,7 +207,15 @@ def _letters(deaths: dict[MessageId, Dead]) -> Steps[list[DeadLetter]]:
     found = yield from contents(list(deaths))
     gone = Content.of(None)
     return [
-        DeadLetter(id_, found.get(id_, gone), death.at, death.attempts, death.kind, death.reason, death.claim)
+        DeadLetter(
+            id_,
+            found.get(id_, gone),
+            died=death.at,
+            attempts=death.attempts,
+            kind=death.kind,
+            reason=death.reason,
+            claim=death.claim,
+        )
         for id_, death in deaths.items()
     ]
 

@@ -86,7 +86,7 @@ def drop(process: Client, settings: Settings, deleted: Deleted = _ignore) -> Ste
     for row in Ring(settings.name, settings.layout).rows():
         removed += yield from clear(process, row, settings.layout.priorities, deleted)
     yield from forget_schedules(process, Ring(settings.name, settings.layout))
-    yield from forget_settings(settings.name)
+    yield from forget_settings(settings.name, process.observers)
     return removed
 
 

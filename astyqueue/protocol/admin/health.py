@@ -22,7 +22,7 @@ from astyqueue.protocol.parallel_reads import in_parallel
 from astyqueue.protocol.row.paging import PAGE_SIZE, scanned_up_to, snapshot_under, unlisted_page
 from astyqueue.protocol.row.rescan import RowRescan
 from astyqueue.protocol.row.snapshot import RowSnapshot
-from astyqueue.protocol.scheduling.read import list_schedules
+from astyqueue.protocol.scheduling.schedule_commit import list_schedules
 from astyqueue.protocol.steps import Client, Send, Steps, read, read_column, read_one
 from astyqueue.store import Batch, Column, Name, Named, Put, Slice
 from astyqueue.triggers import Triggers
@@ -57,7 +57,7 @@ def read_health(process: Client, settings: Settings, workers: Sequence[Presence]
         rows[name].stranded = stranded
     stuck = yield from read_reports(settings.name)
     unfit = yield from _unfit_schedules(ring)
-    return QueueHealth(settings, list(rows.values()), now, stuck, unfit, workers)
+    return QueueHealth(settings=settings, rows=list(rows.values()), now=now, stuck=stuck, unfit=unfit, workers=workers)
 
 
 def _with_anything(names: Sequence[str], levels: int) -> Steps[list[str]]:

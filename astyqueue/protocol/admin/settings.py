@@ -11,6 +11,7 @@ from pydantic_core import from_json, to_json
 
 from astyqueue import ids
 from astyqueue.errors import BadSetting, LayoutDiffers, NotFound, Undecodable
+from astyqueue.event_log import log_event
 from astyqueue.model.envelope import FORMAT, unframed
 from astyqueue.model.settings import (
     FORWARD,
@@ -24,7 +25,7 @@ from astyqueue.model.settings import (
     setting_text,
 )
 from astyqueue.model.sorting import check_sorting
-from astyqueue.printable import printable
+from astyqueue.observe.observers import UNOBSERVED, Observers
 from astyqueue.protocol.layout.rows import QUEUES, settings_row
 from astyqueue.protocol.row.compare_and_set import update
 from astyqueue.protocol.row.paging import PAGE_SIZE
@@ -74,7 +75,12 @@ class OpenedSettings(NamedTuple):
 
 
 def open_queue(
-    name: str, *, layout: Mapping[str, object], behaviour: Mapping[str, object], spread: Spread = _ONE_ROW
+    name: str,
+    *,
+    layout: Mapping[str, object],
+    behaviour: Mapping[str, object],
+    spread: Spread = _ONE_ROW,
+    observers: Observers = UNOBSERVED,
 ) -> Steps[OpenedSettings]:
     """Create a queue, or open the existing one; if two processes create it at once, one opens the other's.
 
@@ -84,10 +90,10 @@ def open_queue(
     """
     asked = _settings(check_queue_name(name), spread._asdict() | dict(layout), behaviour)
     yield from _check_overflow(asked)
-    created, stored = yield from _load_or_create(asked)
+    created, stored = yield from _load_or_create(asked, observers)
     check_layout(stored, layout)
     entry = FORMAT + to_json(name)
-    yield from update(QUEUES, _entry(name), lambda listed: entry if listed is None else listed)
+    yield from update(QUEUES, _entry(name), lambda listed: entry if listed is None else listed, observers=observers)
     return OpenedSettings(stored, created, _differences(stored.behaviour, asked.behaviour, behaviour))
 
 
@@ -98,7 +104,7 @@ def check_layout(stored: Settings, layout: Mapping[str, object]) -> None:
         raise LayoutDiffers(stored.name, differences)
 
 
-def _load_or_create(asked: Settings) -> Steps[tuple[bool, Settings]]:
+def _load_or_create(asked: Settings, observers: Observers) -> Steps[tuple[bool, Settings]]:
     """Whether this call created the settings, and the stored settings."""
 
     def created(stored: bytes | None) -> bytes:
@@ -107,7 +113,7 @@ def _load_or_create(asked: Settings) -> Steps[tuple[bool, Settings]]:
         _check_rows(asked)
         return encode_settings(asked)
 
-    cell = yield from update(settings_row(asked.name), SETTINGS, created)
+    cell = yield from update(settings_row(asked.name), SETTINGS, created, observers=observers)
     return cell.changed, decode_settings(asked.name, cell.value)
 
 
@@ -132,7 +138,7 @@ def load_settings(name: str, *, exact: bool = False, last: Behaviour = _DEFAULTS
     return decode_settings(name, column.value, last) if column else None
 
 
-def change_behaviour(name: str, changes: Mapping[str, object]) -> Steps[Settings]:
+def change_behaviour(name: str, changes: Mapping[str, object], observers: Observers = UNOBSERVED) -> Steps[Settings]:
     """Change these fields of a queue's behaviour; returns the new settings. Fields that cannot be read here are kept.
 
     Raises BadSetting for an invalid value, NotFound if the queue does not exist.
@@ -150,12 +156,12 @@ def change_behaviour(name: str, changes: Mapping[str, object]) -> Steps[Settings
     if "overflow" in changes or "overflow_to" in changes:
         column = yield from read_column(settings_row(name), SETTINGS, exact=True)
         yield from _check_overflow(decode_settings(name, changed(column.value if column else None)))
-    cell = yield from update(settings_row(name), SETTINGS, changed)
+    cell = yield from update(settings_row(name), SETTINGS, changed, observers=observers)
     return decode_settings(name, cell.value)
 
 
 def _check_overflow(wanted: Settings) -> Steps[None]:
-    """Raise BadSetting if what is too much is to go to a queue that does not exist, or would come back."""
+    """Raise BadSetting if `overflow_to` names a missing queue or forms a cycle."""
     if wanted.behaviour.overflow != FORWARD:
         return
     passed, target = [wanted.name], wanted.behaviour.overflow_to
@@ -201,14 +207,14 @@ def list_queues() -> Steps[list[str]]:
     """The names of all queues of the store, in alphabetical order; entries that cannot be read are logged."""
     listed = yield from read_queue_list()
     for error in listed.unreadable:
-        _log.warning("skipped an entry: %s", printable(error))
+        log_event(_log, logging.WARNING, "queue_entry_unreadable", error=error)
     return listed.names
 
 
-def forget_settings(name: str) -> Steps[None]:
+def forget_settings(name: str, observers: Observers = UNOBSERVED) -> Steps[None]:
     """Delete a queue's settings, then its entry in the list, if they exist."""
-    yield from update(settings_row(name), SETTINGS, lambda _: None)
-    yield from update(QUEUES, _entry(name), lambda _: None)
+    yield from update(settings_row(name), SETTINGS, lambda _: None, observers=observers)
+    yield from update(QUEUES, _entry(name), lambda _: None, observers=observers)
 
 
 def _entry(name: str) -> Name:
@@ -233,7 +239,7 @@ def decode_settings(name: str, value: bytes, last: Behaviour = _DEFAULTS) -> Set
         if settings.name != name:
             _refuse(f"they are those of {settings.name!r:.120}")
     except ValueError as error:
-        until = "The queue cannot be opened, or its settings be changed, until they can"
+        until = "The queue cannot be opened, or its settings be changed, until they can be read"
         raise Undecodable(settings_row(name), "the settings", _first_line(error), until=until) from error
     read = {field: value for field, value in written.items() if _is_behaviour(field, value)}
     unread = {field: value for field, value in written.items() if field not in read}
@@ -266,7 +272,7 @@ def _decode_name(value: bytes) -> str:
     try:
         return check_queue_name(from_json(unframed(value)))
     except ValueError as error:
-        until = "It is skipped, and all other queues are listed, until it can"
+        until = "It is skipped, and all other queues are listed, until it can be read"
         raise Undecodable(QUEUES, f"the entry {value!r:.80}", _first_line(error), until=until) from error
 
 

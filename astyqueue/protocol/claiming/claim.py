@@ -109,7 +109,7 @@ class _ClaimCommit:
 
 @dataclass(slots=True)
 class _Claiming(HeaderCommits[_ClaimCommit]):
-    """The commits of one claim, with the settles that go along."""
+    """The commits of one claim, and the settles committed with it."""
 
     operation: ClassVar[str] = "claim"
 
@@ -261,4 +261,6 @@ def _free_keys(change: RowTransaction, going: Mapping[Id, SettleEffects]) -> Ste
 def _leased(process: Client, lease: int, held: list[ClaimedMessage], *, alone: bool) -> Timer:
     name = Name(Type.TIMER, 0, process.id_at(process.now() + lease), State.LEASED)
     entries = tuple(one.entry for one in held)
-    return encoded(Timer(name, entries, process.nonce(), process.name, len(held), alone))
+    return encoded(
+        Timer(name=name, entries=entries, nonce=process.nonce(), holder=process.name, made_for=len(held), alone=alone)
+    )

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from astyqueue import ids
 from astyqueue.ids import Id
-from astyqueue.model.envelope import FORMAT
+from astyqueue.model.envelope import FORMAT, unframed
 from astyqueue.protocol.layout.rows import ACTIVITY_ROW_US, activity_row
 from astyqueue.protocol.steps import Client, Steps, read
 from astyqueue.store import Batch, Column, Name, Put, Slice
@@ -65,4 +65,7 @@ def _read_row(row: str, after: Id) -> Steps[list[Notice]]:
 
 def _queue_in(column: Column) -> str:
     """The queue that a notice names; one that cannot be read names none."""
-    return column.value[1:].decode(errors="replace") if column.value[:1] == FORMAT else ""
+    try:
+        return unframed(column.value).decode(errors="replace")
+    except ValueError:
+        return ""

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 from astyqueue import ids
 from astyqueue.errors import StoreError
+from astyqueue.ids import Nonce
 from astyqueue.model.envelope import FORMAT
 from astyqueue.protocol.layout.rows import doorbell_row
 from astyqueue.protocol.steps import Send, Steps
@@ -39,7 +40,7 @@ class RowRequest(NamedTuple):
     row: str
 
 
-def bell_of(queue: str, places: Iterable[int], nonce: bytes) -> Batch:
+def bell_of(queue: str, places: Iterable[int], nonce: Nonce) -> Batch:
     """What announces to listening processes that messages were sent to rows at these places among the current ones."""
     named = sorted(set(places))
     written = named if len(named) <= _NAMED else []
@@ -52,7 +53,7 @@ def rows_rung(bell: bytes) -> set[int] | None:
     return set(struct.unpack(f">{len(packed) // 2}H", packed)) if packed and not len(packed) % 2 else None
 
 
-def request_row(queue: str, wish: RowRequest, nonce: bytes) -> Steps[None]:
+def request_row(queue: str, wish: RowRequest, nonce: Nonce) -> Steps[None]:
     """Request that the process that keeps a row busy leaves it alone for a moment."""
     yield from write_hints([_cell(queue, WANTED, FORMAT + nonce + "\n".join(wish).encode())])
 

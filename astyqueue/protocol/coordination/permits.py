@@ -120,7 +120,7 @@ def _decode(row: str, column: Column) -> ActiveProcess:
         stored = from_json(unframed(column.value))
         return ActiveProcess(str(stored["process"]), int(stored["since"]), int(stored["until"]))
     except (ValueError, TypeError, KeyError) as error:
-        until = "No process takes a permit of this queue until it can, or expires"
+        until = "No process takes a permit of this queue until it can be read or expires"
         raise Undecodable(row, f"permit {column.name.state}", str(error), until=until) from error
 
 

@@ -13,6 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_core import from_json, to_json
 
 from astyqueue import ids
+from astyqueue.ids import Nonce
 from astyqueue.model.envelope import FORMAT, unframed
 from astyqueue.model.presence import EXPIRES_AFTER, KindLoad, Presence, RunningTask, WorkerCommand, WorkerState
 from astyqueue.protocol.layout.rows import WORKERS
@@ -83,7 +84,7 @@ def read_presences() -> Steps[list[Presence]]:
     return sorted(_readable(columns), key=lambda one: one.name)
 
 
-def request(name: str, command: WorkerCommand, nonce: bytes) -> Steps[None]:
+def request(name: str, command: WorkerCommand, nonce: Nonce) -> Steps[None]:
     """Write a command for the process of this name, which finds it with its next heartbeat."""
     value = FORMAT + to_json({"command": command.value, "nonce": nonce.hex()})
     yield Send(Batch(WORKERS, (Put(_command_name(name, command), value, ttl=_COMMAND_KEPT),)))

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple, Protocol
 
 from astyqueue import ids
 from astyqueue.errors import OutcomeUnknown, StoreError
-from astyqueue.model.envelope import FORMAT
+from astyqueue.model.envelope import FORMAT, unframed
 from astyqueue.protocol.layout.columns import STAMP_BACK, Type
 from astyqueue.protocol.steps import Client, Send, Steps, read_one
 from astyqueue.store import Batch, Column, Name, Put, Slice
@@ -134,9 +134,10 @@ class ColumnLock:
 
     def _until(self, column: Column) -> int:
         """When a lock expires; for a value that cannot be read, by its age."""
-        if column.value[:1] != FORMAT or len(column.value) <= _UNTIL.size:
+        try:
+            until: int = _UNTIL.unpack_from(unframed(column.value))[0]
+        except (ValueError, struct.error):
             return ids.moment(column.name.id) + self._timeout
-        until: int = _UNTIL.unpack_from(column.value, 1)[0]
         return until
 
 

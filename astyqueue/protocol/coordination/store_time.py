@@ -11,6 +11,7 @@ from typing import Final
 
 from astyqueue import ids
 from astyqueue.errors import OutcomeUnknown
+from astyqueue.ids import Nonce
 from astyqueue.model.envelope import FORMAT
 from astyqueue.protocol.layout.rows import TIME
 from astyqueue.protocol.steps import Steps, commit, read_column
@@ -23,7 +24,7 @@ _MARK: Final = Name(0, 0, ids.LEAST, 0)
 _CREEPING: Final = 1_000
 
 
-def clock_offset(now: Callable[[], int], known: int, *, nonce: bytes) -> Steps[int | None]:
+def clock_offset(now: Callable[[], int], known: int, *, nonce: Nonce) -> Steps[int | None]:
     """Microseconds that the store's clock is ahead of `now`; None if this measurement failed.
 
     The commit happened between two readings of our clock, so the offset is an interval; its point nearest to the

@@ -16,11 +16,11 @@ from pydantic_core import from_json, to_json
 
 from astyqueue import ids
 from astyqueue.errors import Undecodable
-from astyqueue.ids import Id
+from astyqueue.ids import Id, Nonce
 from astyqueue.model.envelope import FORMAT, unframed
 from astyqueue.protocol.steps import Client
 from astyqueue.store import Name
-from astyqueue.units import SECOND
+from astyqueue.units import NEVER, SECOND
 
 #: Plain sends carry a write time this long ago, so that every delete of them wins although clocks differ.
 STAMP_BACK: Final = 3_600 * SECOND
@@ -78,7 +78,7 @@ _SUPERSEDED: Final = 0x8000
 #: Most bytes of a name, whose length is stored in one byte.
 _NAME_BYTES: Final = 255
 #: The greatest version and floor, which leaves room for the next, and the highest priority of any queue.
-_GREATEST_NUMBER: Final = 1 << 62
+_GREATEST_NUMBER: Final = NEVER
 HIGHEST_PRIORITY: Final = 9
 _TIMER_STATES: Final = frozenset(State) - {State.NONE, State.WAITING}
 #: A timer's first number is this, less what the timer lists: see `Timer.encode`.
@@ -104,7 +104,7 @@ class Header:
 
     version: int
     floor: int
-    nonce: bytes
+    nonce: Nonce
     owner: str
     cursors: tuple[Cursors, ...]
 
@@ -133,7 +133,7 @@ def decode_header(row: str, value: bytes) -> Header:
 def _split(packed: bytes, count: int) -> tuple[Id, ...]:
     width = len(ids.LEAST)
     if len(packed) != count * width:
-        message = f"{len(packed)} bytes of cursors where {count * width} belong"
+        message = f"header has {len(packed)} bytes of cursors, expected {count * width}"
         raise ValueError(message)
     return tuple(packed[at : at + width] for at in range(0, len(packed), width))
 
@@ -169,7 +169,7 @@ class Timer:
 
     name: Name
     entries: tuple[Entry, ...]
-    nonce: bytes
+    nonce: Nonce
     holder: str
     made_for: int
     alone: bool = False
@@ -228,7 +228,9 @@ def decode_timer(row: str, name: Name, value: bytes) -> Timer:
         _check_listed(name, (*entries, *marks))
     except (ValueError, struct.error) as error:
         raise Undecodable(row, f"the timer {ids.text(name.id)}/{name.state}", str(error)) from error
-    return Timer(name, entries, nonce, holder, made_for, alone, marks, value)
+    return Timer(
+        name=name, entries=entries, nonce=nonce, holder=holder, made_for=made_for, alone=alone, marks=marks, value=value
+    )
 
 
 def _cut_short(count: int) -> None:

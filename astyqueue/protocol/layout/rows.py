@@ -49,6 +49,11 @@ def permits_row(queue: str) -> str:
     return f"{queue}:permits"
 
 
+def declared_row(queue: str) -> str:
+    """The row of the records of the schedules that programs declare."""
+    return f"{queue}:declared"
+
+
 def key_row(queue: str, key: str) -> str:
     """The row of the hints to a queue's messages of this key."""
     return f"{queue}:key:{key}"
@@ -77,6 +82,12 @@ _SHARDS: Final = 2
 def is_home(row: str) -> bool:
     """Whether a message row is a home row, which does not rotate."""
     return row.split(":", 2)[1:2] == [_HOME]
+
+
+def time_shard_of(row: str) -> int | None:
+    """The time shard of a message row; None for a home row, which has none."""
+    shard = row.split(":", 2)[1]
+    return None if shard == _HOME else int(shard)
 
 
 def is_message_row(queue: str, row: str) -> bool:

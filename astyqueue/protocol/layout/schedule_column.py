@@ -10,6 +10,7 @@ from pydantic_core import from_json, to_json
 from astyqueue import ids
 from astyqueue.durations import LONGEST
 from astyqueue.errors import BadInput, Undecodable
+from astyqueue.event_log import log_event
 from astyqueue.ids import GREATEST, is_moment
 from astyqueue.model.body import decode_body
 from astyqueue.model.envelope import FORMAT, Envelope, encode, unframed
@@ -27,10 +28,10 @@ from astyqueue.model.schedule import (
     Template,
     check_schedule_name,
 )
-from astyqueue.printable import printable
 from astyqueue.protocol.layout.columns import HIGHEST_PRIORITY, State, Timer, Type, encoded
 from astyqueue.protocol.steps import Client
 from astyqueue.store import Name, Put
+from astyqueue.units import NEVER
 
 _log: Final = logging.getLogger("astyqueue.schedules")
 
@@ -120,7 +121,7 @@ def readable_schedule(row: str, value: bytes) -> Schedule | None:
     try:
         return decode_schedule(row, value)
     except Undecodable as error:
-        _log.warning("skipped a schedule: %s", printable(error))
+        log_event(_log, logging.WARNING, "schedule_unreadable", row=row, error=error)
         return None
 
 
@@ -131,7 +132,7 @@ def decode_schedule(row: str, value: bytes) -> Schedule:
         decode_body(body)
         return _schedule(from_json(head, allow_inf_nan=False), body)
     except (ValueError, TypeError, KeyError) as error:
-        until = "This schedule is not fired until it can; all others are"
+        until = "This schedule is not fired until it can be read; all others are"
         raise Undecodable(row, "the column of a schedule", f"{type(error).__name__}: {error}", until=until) from error
 
 
@@ -162,15 +163,15 @@ def _schedule(head: dict[str, Any], body: bytes) -> Schedule:
 def _template(fields: list[Any], body: bytes) -> Template:
     priority, key, headers, expires, lease, attempts = fields
     return Template(
-        body,
-        _number(priority, "priority", HIGHEST_PRIORITY),
-        None if key is None else _text(key, "key"),
-        {name: _text(text, "headers") for name, text in headers.items()}
+        body=body,
+        priority=_number(priority, "priority", HIGHEST_PRIORITY),
+        key=None if key is None else _text(key, "key"),
+        headers={name: _text(text, "headers") for name, text in headers.items()}
         if type(headers) is dict
         else _refuse("headers", headers),
-        None if expires is None else _number(expires, "expires", LONGEST),
-        None if lease is None else _number(lease, "lease", LONGEST),
-        None if attempts is None else _number(attempts, "attempts"),
+        expires=None if expires is None else _number(expires, "expires", LONGEST),
+        lease=None if lease is None else _number(lease, "lease", LONGEST),
+        attempts=None if attempts is None else _number(attempts, "attempts"),
     )
 
 
@@ -197,7 +198,7 @@ def _moment(value: Any, what: str) -> int:  # noqa: ANN401 - as read from JSON
     return int(value) if is_moment(value) else _refuse(what, value)
 
 
-def _number(value: Any, what: str, most: int = 1 << 62) -> int:  # noqa: ANN401 - as read from JSON
+def _number(value: Any, what: str, most: int = NEVER) -> int:  # noqa: ANN401 - as read from JSON
     return value if type(value) is int and 0 <= value <= most else _refuse(what, value)
 
 

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from astyqueue import ids
 from astyqueue.errors import StoreCorrupt
 from astyqueue.ids import Id
-from astyqueue.model.envelope import FORMAT, Envelope, MessageId
+from astyqueue.model.envelope import FORMAT, Envelope, MessageId, unframed
 from astyqueue.protocol.layout.columns import HIGHEST_PRIORITY, State, Type
 from astyqueue.protocol.steps import Steps, read_one
 from astyqueue.store import Column, Name, Named, Put
@@ -96,20 +96,29 @@ class KeyOwningSchedule(NamedTuple):
 def decode_owner(row: str, value: bytes) -> KeyOwner | KeyOwningSchedule:
     """The owner of a key; raises StoreCorrupt if it cannot be read: the key can then neither be taken nor freed."""
     try:
-        if value[:1] == FORMAT and len(value) > _WIDTH + 2:
-            owner = KeyOwner(value[2 + _WIDTH :].decode(), value[1], value[2 : 2 + _WIDTH])
-            if owner.priority <= HIGHEST_PRIORITY and owner.id <= ids.GREATEST:
-                return owner
-        if value[:1] == OF_SCHEDULE and len(value) > _MADE + 1:
-            return KeyOwningSchedule(value[1 + _MADE :].decode(), value[1 : 1 + _MADE].hex())
-        why = f"format byte {value[:1].hex() or 'missing'}, {len(value)} bytes"
-    except UnicodeDecodeError as error:
-        why = str(error)
-    message = (
-        f"row {row}: the column of a unique key cannot be read ({why}). It was written by a newer astyqueue (upgrade "
-        "this process) or damaged (restore it from a backup); other keys are not affected"
-    )
-    raise StoreCorrupt(message)
+        return _owning_schedule(value) if value[:1] == OF_SCHEDULE else _owning_message(unframed(value))
+    except ValueError as error:
+        message = (
+            f"row {row}: the column of a unique key cannot be read ({error}). It was written by a newer astyqueue "
+            "(upgrade this process) or damaged (restore it from a backup); other keys are not affected"
+        )
+        raise StoreCorrupt(message) from error
+
+
+def _owning_message(content: bytes) -> KeyOwner:
+    owner = KeyOwner(content[1 + _WIDTH :].decode(), content[0] if content else 0, content[1 : 1 + _WIDTH])
+    if owner.key and owner.priority <= HIGHEST_PRIORITY and owner.id <= ids.GREATEST:
+        return owner
+    message = f"it names no message, in {len(content)} bytes"
+    raise ValueError(message)
+
+
+def _owning_schedule(value: bytes) -> KeyOwningSchedule:
+    owner = KeyOwningSchedule(value[1 + _MADE :].decode(), value[1 : 1 + _MADE].hex())
+    if owner.key:
+        return owner
+    message = f"it names no schedule, in {len(value)} bytes"
+    raise ValueError(message)
 
 
 def owned_keys(row: str, going: Mapping[Id, SettleEffects]) -> Steps[list[Column]]:

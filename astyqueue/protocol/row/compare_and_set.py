@@ -6,8 +6,9 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from astyqueue.errors import OutcomeUnknown, StoreError, StoreUnavailable
+from astyqueue.observe.observers import UNOBSERVED, Observers
 from astyqueue.protocol.row.transaction import COMMIT_TRIES
-from astyqueue.protocol.steps import Steps, commit, read_column
+from astyqueue.protocol.steps import Steps, commit, read_column, report_read_back
 from astyqueue.store import Batch, Committed, Expectation, Name, Outcome, Put
 
 
@@ -25,22 +26,28 @@ def update(
     *,
     ttl: int | None = None,
     beside: tuple[Put, ...] = (),
+    observers: Observers = UNOBSERVED,
 ) -> Steps[CellUpdate]:
     """Replace the value of a column by `change` of it: the same value leaves the column as it is, None deletes it.
 
     `ttl`: seconds until the new value expires. The columns `beside` it are written by the same commit. `change` is
     called again when another process changed the column. After an unknown outcome the column is read: the update was
-    applied if it has the new value. Raises StoreUnavailable after 50 attempts, but OutcomeUnknown if the outcome of one
-    of them is unknown.
+    applied if it has the new value, which `observers` are notified of. Raises StoreUnavailable after 50 attempts, but
+    OutcomeUnknown if the outcome of one of them is unknown.
     """
     wanted: bytes | None = None
     unknown: OutcomeUnknown | None = None
+    before: bytes | None = None
+    answer: Outcome | OutcomeUnknown | None = None
     try:
         for _ in range(COMMIT_TRIES):
             column = yield from read_column(row, name, exact=True)
             known = column.value if column else None
+            if isinstance(answer, OutcomeUnknown) and known in (before, wanted):
+                report_read_back(observers, row, "change", applied=known == wanted)
             if unknown and known == wanted:
                 return CellUpdate(known or b"", changed=True)
+            before = known
             wanted = change(known)
             if wanted == known:
                 return CellUpdate(known or b"", changed=False)

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 
 from astyqueue import ids
 from astyqueue.errors import StoreError
-from astyqueue.model.envelope import FORMAT
+from astyqueue.model.envelope import FORMAT, unframed
 from astyqueue.protocol.layout.columns import HEADER, Entry, Type, dead_name, visible_at
 from astyqueue.protocol.row.bounded_reads import ScanWindow, SlicedScan
 from astyqueue.protocol.row.cursors import SCAN_LAGS
@@ -40,10 +40,14 @@ class LastRescan(NamedTuple):
 
 def last_rescan_in(column: Column | None, now: int) -> LastRescan:
     """The times in the cell, at most its own write time and `now`; zeros if it is missing or cannot be read."""
-    if column is None or column.value[:1] != FORMAT or len(column.value) != 1 + _RESCANNED.size:
+    if column is None:
+        return LastRescan()
+    try:
+        moments = _RESCANNED.unpack(unframed(column.value))
+    except (ValueError, struct.error):
         return LastRescan()
     latest = min(now, column.written)
-    return LastRescan(*(min(moment, latest) for moment in _RESCANNED.unpack_from(column.value, 1)))
+    return LastRescan(*(min(moment, latest) for moment in moments))
 
 
 def write_last_rescan(row: str, rescanned: LastRescan) -> Steps[None]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Final, Generic, NamedTuple, TypeVar
 
 from astyqueue.errors import OutcomeUnknown, StoreError, StoreUnavailable
-from astyqueue.ids import Id
+from astyqueue.ids import Id, Nonce
 from astyqueue.model.envelope import queue_of
 from astyqueue.protocol.coordination.doorbell import RowRequest, request_row
 from astyqueue.protocol.layout.columns import HEADER, Header, Timer, decode_header, hidden_by, timer_without
@@ -24,6 +24,8 @@ from astyqueue.store import Batch, Column, Committed, Expectation, Name, Named, 
 COMMIT_TRIES: Final = 50
 #: After each such number of refusals, the row is requested from the process that keeps it busy.
 _CROWDED_OUT: Final = 3
+#: In place of the nonce of a header that does not exist yet.
+_NO_NONCE: Final = Nonce(b"")
 #: Messages in one commit.
 COMMIT_MESSAGES: Final = BATCH_COLUMNS
 
@@ -87,7 +89,9 @@ class RowTransaction:
 
 def bump_header(process: Client, change: RowTransaction, known: bytes | None, *, due: int | None) -> Header:
     """Make a change a header commit on this header; returns the header it writes, with a floor of at most `due`."""
-    header = decode_header(change.row, known) if known is not None else Header(0, process.now(), b"", process.name, ())
+    header = (
+        decode_header(change.row, known) if known is not None else Header(0, process.now(), _NO_NONCE, process.name, ())
+    )
     floor = header.floor if due is None else min(header.floor, due)
     raised = Header(header.version + 1, floor, process.nonce(), header.owner, header.cursors)
     change.raise_header(known, raised)

@@ -8,11 +8,12 @@ unknown outcome the columns show the result: the next scan, of any process, cont
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from astyqueue.errors import BadInput, OutcomeUnknown, Undecodable, UnknownTrigger
+from astyqueue.event_log import log_event
 from astyqueue.ids import Id
 from astyqueue.model.envelope import MessageId
 from astyqueue.model.schedule import AfterFailure, Origin, Overlap, Run, Schedule, Template
@@ -107,6 +108,12 @@ class Firing:
         return bool(self.decisions or self.gone)
 
     @property
+    def skipped(self) -> list[SkippedOccurrences]:
+        """The occurrences that it skips."""
+        decisions = self.decisions.values()
+        return [one for each in decisions for one in skipped_by(each.schedule.name, each.firings)]
+
+    @property
     def ended(self) -> list[Schedule]:
         """The schedules of repeated messages that this commit deletes."""
         return [decision.schedule for decision in self.decisions.values() if _ends(decision.schedule)]
@@ -122,22 +129,23 @@ class RowSchedules:
         self._known: dict[tuple[str, Name], KnownSchedule] = {}
 
     def fire(
-        self, snapshot: RowSnapshot, skipped: list[SkippedOccurrences] | None = None
+        self, snapshot: RowSnapshot, *, on_skipped: Callable[[list[SkippedOccurrences]], None] | None = None
     ) -> Steps[list[FiredOccurrence]]:
         """Fire the due occurrences of a row, in at most 32 commits; updates the snapshot, or forgets it after an error.
 
-        Skipped occurrences are added to `skipped`, also before an error.
+        `on_skipped` is called after each commit with the occurrences that it skipped.
         """
         if len(self._known) > _REMEMBERED:
             self._known.clear()
         firings = _Firings(self._process, snapshot, self.triggers, self._known)
         sent: list[FiredOccurrence] = []
-        passed: list[SkippedOccurrences] = [] if skipped is None else skipped
         try:
             while (firing := (yield from firings.until_applied())) is not None:
-                for decision in firing.decisions.values():
-                    sent += fired(decision.schedule, decision.sent, firing.now)
-                    passed += skipped_by(decision.schedule.name, decision.firings)
+                sent += [
+                    one for each in firing.decisions.values() for one in fired(each.schedule, each.sent, firing.now)
+                ]
+                if on_skipped and (skipped := firing.skipped):
+                    on_skipped(skipped)
         except BaseException:
             snapshot.forget()
             raise
@@ -156,6 +164,8 @@ class _Firings(HeaderCommits[Firing]):
     _refused: int = 0
     _took: int = 0
     _header: Header = field(init=False)
+    #: The header, encoded, that a commit without an answer expected.
+    _unanswered: bytes | None = None
 
     def plan(self) -> Steps[Firing | None]:
         """Decide on the due occurrences; None when no occurrence is due, or enough was done for now."""
@@ -165,6 +175,7 @@ class _Firings(HeaderCommits[Firing]):
             now = self.process.now()
             snapshot.apply_settles()
             yield from load_snapshot(snapshot, now)
+            self._report_read_back()
             due = snapshot.upcoming.occurrences(snapshot.timers or {}, now, TOGETHER)
             if not due:
                 break
@@ -200,7 +211,7 @@ class _Firings(HeaderCommits[Firing]):
             schedule = decode_schedule(row, value)
             trigger = self.triggers.read(schedule.anchored)
         except (Undecodable, BadInput, UnknownTrigger) as error:
-            _log.warning("parked schedule=%s row=%s error=%s", timer.holder, row, error)
+            log_event(_log, logging.WARNING, "schedule_unreadable", schedule=timer.holder, row=row, error=error)
             return False
         self.known[row, timer.name] = KnownSchedule(value, schedule, trigger)
         return True
@@ -224,8 +235,10 @@ class _Firings(HeaderCommits[Firing]):
                     now=firing.now,
                     room=min(_COLUMNS - columns, (_BYTES - size - len(value)) // body),
                 )
-            except Exception:  # noqa: BLE001 - a user's trigger may raise any error; other schedules must still fire
-                _log.exception("parked schedule=%s row=%s", schedule.name, row)
+            except Exception as error:  # noqa: BLE001 - a user's trigger may raise any error; other schedules must still fire
+                log_event(
+                    _log, logging.ERROR, "schedule_trigger_failed", exc_info=error, schedule=schedule.name, row=row
+                )
                 del firing.known[name]
                 continue
             if decision.schedule is not schedule:
@@ -281,8 +294,15 @@ class _Firings(HeaderCommits[Firing]):
         """Always False, without a request: the next plan reads what this process or another fired."""
         yield from ()
         self._forget(plan.timers)
+        self._unanswered = self.snapshot.value
         self.snapshot.forget()
         return False
+
+    def _report_read_back(self) -> None:
+        """Notify observers if the header shows whether a commit without an answer was applied."""
+        known, self._unanswered = self._unanswered, None
+        if known is not None and self.snapshot.value in (known, self._header.encode()):
+            self.process.read_back(self.snapshot.row, "fire", applied=self.snapshot.value != known)
 
     def remember(self, plan: Firing) -> None:
         """Update the snapshot and the cached schedules."""

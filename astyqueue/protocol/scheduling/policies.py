@@ -99,7 +99,7 @@ class Decision:
 
 
 class SkippedOccurrences(NamedTuple):
-    """That many `occurrences`, from `occurrence` on, for which no message was sent; `at`: when that was decided."""
+    """`occurrences` consecutive occurrences, starting at `occurrence`, got no message; `at`: when that was decided."""
 
     schedule: str
     occurrence: int
@@ -196,9 +196,9 @@ class _Deciding:
             case Overlap.SKIP if self._running:
                 self._skip(occurrence, stands_for, _STILL_RUNS)
             case Overlap.QUEUE_ONE if self._running:
-                self._queue(occurrence, stands_for, (1, _ONE_WAITS))
+                self._queue(occurrence, stands_for, most=1, why=_ONE_WAITS)
             case Overlap.QUEUE_ALL if self._running:
-                self._queue(occurrence, stands_for, (BACKLOG, _TOO_MANY_WAIT))
+                self._queue(occurrence, stands_for, most=BACKLOG, why=_TOO_MANY_WAIT)
             case Overlap.CANCEL_RUNNING if self._running:
                 self._cancel()
                 self.send(occurrence, stands_for)
@@ -211,8 +211,7 @@ class _Deciding:
         self._firings.append(Firing(occurrence, stands_for, self._now, run))
         self._running = True
 
-    def _queue(self, occurrence: int, stands_for: int, bound: tuple[int, str]) -> None:
-        most, why = bound
+    def _queue(self, occurrence: int, stands_for: int, *, most: int, why: str) -> None:
         if len(self.backlog) >= most:
             self._skip(occurrence, stands_for, why)
         else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Final, cast
+from typing import Final, NamedTuple, cast
 
 from astyqueue import ids
 from astyqueue.clock import instant
@@ -72,9 +72,10 @@ def save(kept: ScheduleHandle, wanted: RequestedSchedule, *, replaces: bool) -> 
     deducted from its count. Raises BadInput if a person's trigger has no occurrence from now on.
     """
     mark = kept.process.nonce().hex()
-    after: list[Schedule] = []
+    schedule: Schedule
 
     def plan(snapshot: RowSnapshot) -> Steps[CommitPlan | None]:
+        nonlocal schedule
         column, before = (yield from kept.found()) or (None, None)
         if before is not None and not replaces:
             raise ScheduleTaken(kept.name)
@@ -84,7 +85,6 @@ def save(kept: ScheduleHandle, wanted: RequestedSchedule, *, replaces: bool) -> 
         schedule = check_schedule(
             made(kept.name, wanted, mark=mark, now=now) if before is None else _remade(before, wanted, now)
         )
-        after[:] = [schedule]
         if schedule == before:
             return None
         plan = kept.edit(snapshot, column, ScheduleEdit(mark, before, schedule))
@@ -92,7 +92,7 @@ def save(kept: ScheduleHandle, wanted: RequestedSchedule, *, replaces: bool) -> 
         return plan
 
     yield from CommitLoop(kept.process, RowSnapshot(kept.row, 1)).carry_out(plan)
-    return after[0]
+    return schedule
 
 
 def _check_will_fire(name: str, trigger: Trigger, now: int) -> None:
@@ -312,9 +312,10 @@ def run_now(kept: ScheduleHandle) -> Steps[Schedule]:
 def backfill(kept: ScheduleHandle, occurrences: list[int]) -> Steps[list[FiredOccurrence]]:
     """Send a message for each of these occurrences, whether or not it was fired, all in one commit."""
     nonce = kept.process.nonce().hex()
-    result: list[list[FiredOccurrence]] = []
+    backfilled: list[FiredOccurrence]
 
     def becomes(schedule: Schedule) -> Steps[ScheduleUpdate | None]:
+        nonlocal backfilled
         yield from ()
         now = kept.process.now()
         sent = {
@@ -322,11 +323,11 @@ def backfill(kept: ScheduleHandle, occurrences: list[int]) -> Steps[list[FiredOc
             for occurrence in occurrences
         }
         firing = Firing(occurrences[0], len(occurrences), now, sent[occurrences[-1]], "backfilled")
-        result[:] = [fired(schedule, sent, now)]
+        backfilled = fired(schedule, sent, now)
         return replace(schedule, fired=schedule.fired + len(occurrences), history=remembered(schedule, [firing])), sent
 
     yield from kept.change(becomes)
-    return result[0]
+    return backfilled
 
 
 def in_commits(schedule: Schedule, occurrences: list[int]) -> list[list[int]]:
@@ -354,34 +355,35 @@ def occurrences_between(trigger: Trigger, since: int, until: int) -> list[int]:
     return occurrences
 
 
-def remove(
-    kept: ScheduleHandle, *, with_run: bool = False, into: list[MessageId] | None = None
-) -> Steps[Schedule | None]:
-    """Remove a schedule, and with `with_run` its last message; returns the schedule, None if it did not exist.
+class Removal(NamedTuple):
+    """The schedule that was removed, and its last message if that was removed too; None if there was none."""
 
-    `into` has the message afterwards, if there was one to remove.
-    """
-    removed: list[Schedule] = []
-    gone = [] if into is None else into
+    schedule: Schedule | None = None
+    message: MessageId | None = None
+
+
+def remove(kept: ScheduleHandle, *, with_run: bool = False) -> Steps[Removal]:
+    """Remove a schedule, and with `with_run` its last message if that is waiting, hidden or leased."""
+    removal = Removal()
 
     def plan(snapshot: RowSnapshot) -> Steps[CommitPlan | None]:
+        nonlocal removal
         found = yield from kept.found()
         if found is None:
             return None
         column, before = found
-        removed[:] = [before]
+        removal = Removal(before)
         plan = kept.edit(snapshot, column, ScheduleEdit("", before, None))
         plan.freed += (yield from keys_of(kept.row, [before])).values()
         run = before.run if with_run else None
-        gone.clear()
         if run and (yield from standing(kept.row, [run]))[run].alive:
             plan.messages.append(message_name(*run))
             plan.shrunk += timers_without(snapshot, {run.id})
-            gone.append(MessageId(kept.row, *run))
+            removal = Removal(before, MessageId(kept.row, *run))
         return plan
 
     yield from CommitLoop(kept.process, RowSnapshot(kept.row, 1)).carry_out(plan)
-    return removed[0] if removed else None
+    return removal
 
 
 def discard(process: Client, row: str, name: Name) -> Steps[bool]:

@@ -1,4 +1,4 @@
-"""Changing one schedule, by a header commit of its home row.
+"""Reading the schedules of home rows, and changing one, by a header commit of its row.
 
 Each change gives the schedule another occurrence timer, so that a process that cached the schedule by its timer never
 acts on an old version.
@@ -6,18 +6,21 @@ acts on an old version.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
+from typing import Final, NamedTuple
 
-from astyqueue.errors import NotFound, OutcomeUnknown
+from astyqueue import ids
+from astyqueue.errors import NotFound, OutcomeUnknown, Undecodable
 from astyqueue.model.envelope import MessageId
 from astyqueue.model.schedule import Origin, Run, Schedule
-from astyqueue.protocol.layout.columns import visible_at
+from astyqueue.protocol.layout.columns import Type, visible_at
 from astyqueue.protocol.layout.schedule_column import (
     decode_schedule,
     encode_schedule,
     message_of,
     occurrence_timer,
+    readable_schedule,
     trigger_name,
 )
 from astyqueue.protocol.row.snapshot import RowSnapshot
@@ -25,9 +28,11 @@ from astyqueue.protocol.row.transaction import CommitLoop, CommitPlan
 from astyqueue.protocol.scheduling.fire import entries_of
 from astyqueue.protocol.sending.key_index import write_key_hints
 from astyqueue.protocol.sending.key_state import occurrence_timers
-from astyqueue.protocol.steps import Client, Steps, read_column
-from astyqueue.store import Column, Put
+from astyqueue.protocol.steps import Client, Steps, read_column, read_one
+from astyqueue.store import Column, Put, Slice
 
+#: Schedules per page in a search for one.
+_PAGE: Final = 100
 #: A change of a schedule: its successor, and the messages that it sends at once, by occurrence.
 ScheduleUpdate = tuple[Schedule, dict[int, Run]]
 
@@ -48,16 +53,17 @@ class ScheduleHandle:
     def change(self, becomes: Callable[[Schedule], Steps[ScheduleUpdate | None]]) -> Steps[Schedule]:
         """Replace the schedule by the result of `becomes`; None leaves it unchanged. Raises NotFound if it is gone."""
         mark = self.process.nonce().hex()
-        after: list[Schedule] = []
+        after: Schedule
 
         def plan(snapshot: RowSnapshot) -> Steps[CommitPlan | None]:
+            nonlocal after
             found = yield from self.found()
             if found is None:
                 message = f"there is no schedule {self.name!r}"
                 raise NotFound(message)
             column, before = found
             changed = yield from becomes(before)
-            after[:] = [changed[0] if changed else before]
+            after = changed[0] if changed else before
             if changed is None:
                 return None
             if (key := changed[0].template.key) is not None:
@@ -67,7 +73,7 @@ class ScheduleHandle:
             return self.edit(snapshot, column, ScheduleEdit(mark, before, *changed))
 
         yield from CommitLoop(self.process, RowSnapshot(self.row, 1)).carry_out(plan)
-        return after[0]
+        return after
 
     def edit(self, snapshot: RowSnapshot, column: Column | None, edit: ScheduleEdit) -> CommitPlan:
         """The commit that replaces a schedule; its occurrence timer is replaced whether or not its due time changes."""
@@ -118,3 +124,46 @@ class ScheduleEditPlan(CommitPlan):
             return False
         message = f"row {row}: unknown whether schedule {self.kept.name!r} was changed: another process changed it too"
         raise OutcomeUnknown(message)
+
+
+class ScheduleList(NamedTuple):
+    """The schedules of some rows, by name, and the errors of those that cannot be read."""
+
+    schedules: list[Schedule]
+    unreadable: list[Undecodable]
+
+
+def list_schedules(rows: Iterable[str]) -> Steps[ScheduleList]:
+    """The schedules of these home rows."""
+    listed = ScheduleList([], [])
+    for row in rows:
+        for column in (yield from read_one(Slice(row, Type.TRIGGER))):
+            try:
+                listed.schedules.append(decode_schedule(row, column.value))
+            except Undecodable as error:
+                listed.unreadable.append(error)
+    listed.schedules.sort(key=lambda schedule: schedule.name)
+    return listed
+
+
+def schedules_in(rows: Iterable[str]) -> Steps[list[Schedule]]:
+    """The schedules of these home rows, by name; those that cannot be read are logged."""
+    found: list[Schedule] = []
+    for row in rows:
+        columns = yield from read_one(Slice(row, Type.TRIGGER))
+        found += [schedule for column in columns if (schedule := readable_schedule(row, column.value))]
+    return sorted(found, key=lambda schedule: schedule.name)
+
+
+def found_in(row: str, fits: Callable[[Schedule], bool]) -> Steps[Schedule | None]:
+    """The first schedule of a home row that fits; read in pages, because there may be very many."""
+    after = ids.LEAST
+    while True:
+        page = yield from read_one(Slice(row, Type.TRIGGER, 0, after=after, beyond=True, limit=_PAGE))
+        for column in page:
+            schedule = readable_schedule(row, column.value)
+            if schedule is not None and fits(schedule):
+                return schedule
+        if len(page) < _PAGE:
+            return None
+        after = page[-1].name.id

@@ -126,7 +126,10 @@ class _Inserting:
 
 
 def _missing(row: str, wanted: Sequence[IdempotentMessage]) -> Steps[list[IdempotentMessage]]:
-    """Those that neither exist nor are settled; marks are read after messages, as a settle writes one as it deletes."""
+    """Those that neither exist nor are settled.
+
+    Read messages first, then marks: one settle deletes the message and writes the mark.
+    """
     named = {message_name(one.priority, one.id): one for one in wanted}
     there = yield from read_one(Named(row, tuple(named), values=False), exact=True)
     present = {column.name for column in there}
@@ -153,11 +156,13 @@ def begin_batch(process: Client, *, queue: str, source: str, batch: str) -> Step
     Raises StoreUnavailable after 50 attempts that were refused or had an unknown outcome.
     """
     row, began = batches_row(queue, source), _encode(BatchRecord(process.now(), ended=False))
-    cell = yield from update(row, _name(batch), lambda found: began if found is None else found, ttl=BATCH_KEPT)
+    cell = yield from update(
+        row, _name(batch), lambda found: began if found is None else found, ttl=BATCH_KEPT, observers=process.observers
+    )
     return _decode(row, batch, cell.value)
 
 
-def end_batch(*, queue: str, source: str, batch: str, before: str | None = None) -> Steps[None]:
+def end_batch(process: Client, *, queue: str, source: str, batch: str, before: str | None = None) -> Steps[None]:
     """Record that all of a batch was sent; does nothing if its record has expired.
 
     The batch `before`, which had ended as well, will not be begun again, so it is remembered for a day only.
@@ -170,7 +175,7 @@ def end_batch(*, queue: str, source: str, batch: str, before: str | None = None)
 
     ended_batch = _encode(BatchRecord(0, ended=True))
     superseded = () if before is None else (Put(_name(before), ended_batch, ttl=SUPERSEDED_KEPT),)
-    yield from update(row, _name(batch), ended, ttl=BATCH_KEPT, beside=superseded)
+    yield from update(row, _name(batch), ended, ttl=BATCH_KEPT, beside=superseded, observers=process.observers)
 
 
 def record_id(source: str, record: str, *, due: int, begun: int) -> Id:
@@ -198,7 +203,8 @@ def _decode(row: str, batch: str, value: bytes) -> BatchRecord:
         why = "its fields are not those of a batch"
     except ValueError as error:
         why = str(error)
-    raise Undecodable(row, f"the record of batch {batch!r}", why, until="Nothing is sent for this batch until it can")
+    until = "Nothing is sent for this batch until it can be read"
+    raise Undecodable(row, f"the record of batch {batch!r}", why, until=until)
 
 
 def _is_batch(fields: object) -> bool:

@@ -8,6 +8,7 @@ from typing import Final
 
 from astyqueue import ids
 from astyqueue.errors import AstyqueueError, OutcomeUnknown, StoreError
+from astyqueue.event_log import log_event
 from astyqueue.ids import Id
 from astyqueue.protocol.layout.columns import STAMP_BACK, message_name
 from astyqueue.protocol.row.rescan import list_stranded
@@ -46,12 +47,14 @@ def register_late(process: Client, row: str, late: list[Name]) -> Steps[None]:
     try:
         yield from list_stranded(process, row, late)
     except AstyqueueError as error:
-        _log.warning(
-            "row %s: %d messages were stored, but registering them for immediate pickup failed; consumers may see "
-            "them only after up to 12 h, or once `astyqueue rescan` was run. Do not resend them. The error was: %s",
-            row,
-            len(late),
-            error,
+        log_event(
+            _log,
+            logging.WARNING,
+            "late_messages_unregistered",
+            row=row,
+            messages=len(late),
+            error=error,
+            remedy="Do not resend them: consumers get them within 12 h, or once astyqueue rescan was run",
         )
 
 

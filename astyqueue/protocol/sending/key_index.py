@@ -15,7 +15,7 @@ from itertools import groupby
 from typing import Final
 
 from astyqueue.errors import OutcomeUnknown
-from astyqueue.model.envelope import FORMAT, MessageId
+from astyqueue.model.envelope import FORMAT, MessageId, unframed
 from astyqueue.protocol.layout.columns import State, Type
 from astyqueue.protocol.layout.rows import is_message_row, key_row
 from astyqueue.protocol.steps import BATCH_COLUMNS, Client, Send, Steps, read_one
@@ -69,6 +69,8 @@ def delete_key_hints(process: Client, row: str, hints: Iterable[Column]) -> Step
 
 def _message_of(queue: str, hint: Column) -> MessageId | None:
     """The message that a hint names; None if it cannot be read."""
-    row = hint.value[1:].decode(errors="replace")
-    is_one = hint.value[:1] == FORMAT and is_message_row(queue, row)
-    return MessageId(row, hint.name.priority, hint.name.id) if is_one else None
+    try:
+        row = unframed(hint.value).decode()
+    except ValueError:
+        return None
+    return MessageId(row, hint.name.priority, hint.name.id) if is_message_row(queue, row) else None

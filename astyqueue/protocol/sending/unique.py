@@ -129,6 +129,7 @@ class _Sending(HeaderCommits[_Planned]):
         self._unknown: OutcomeUnknown | None = None
         self._against: bytes | None = None
         self._unknowns = 0
+        self._is_read_back = False
 
     @abstractmethod
     def _look(self) -> Steps[None]:
@@ -173,7 +174,7 @@ class _Sending(HeaderCommits[_Planned]):
     def read_back(self, plan: _Planned, unknown: OutcomeUnknown) -> Steps[bool]:  # noqa: ARG002 - the interface of every loop
         """Always False, without a request: the next plan reads the keys, which show it."""
         yield from ()
-        self._unknown = unknown
+        self._unknown, self._is_read_back = unknown, False
         self._unknowns += 1
         return False
 
@@ -201,6 +202,9 @@ class _Sending(HeaderCommits[_Planned]):
             return self._process.read_back(self._row, "send", applied=True)
         if self._header != self._against:
             raise self._unknown
+        if not self._is_read_back:
+            self._process.read_back(self._row, "send", applied=False)
+        self._is_read_back = True
         return False
 
     def _read(self, *keys: str) -> Steps[None]:

@@ -259,5 +259,14 @@ def _timer(process: Client, origin: Timer, group: list[Move]) -> Timer:
     name = Name(Type.TIMER, 0, process.id_at(due), state)
     entries = tuple(chain.from_iterable([move.entries for move in group]))
     if state == State.LEASED:
-        return encoded(Timer(name, entries, origin.nonce, origin.holder, origin.made_for, origin.alone))
+        return encoded(
+            Timer(
+                name=name,
+                entries=entries,
+                nonce=origin.nonce,
+                holder=origin.holder,
+                made_for=origin.made_for,
+                alone=origin.alone,
+            )
+        )
     return encoded(Timer(name, entries, process.nonce(), "", len(entries)))

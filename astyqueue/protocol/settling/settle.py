@@ -64,11 +64,11 @@ def settle(process: Client, row: str, wanted: SettleRequest) -> Steps[SettleResu
     When the store fails half-way, the commits until then are added to `unsure`, so that a repeated settle reports them
     as done. While `unsure` is not empty, errors are raised as OutcomeUnknown: any other means that nothing was changed.
     """
-    settled = SettleResult()
+    settling = _Settling(process, row, wanted)
     try:
-        yield from _settle(process, row, wanted, into=settled)
+        yield from settling.commit_all()
     except StoreError as error:
-        wanted.unsure.extend(worked for worked in settled.done if worked not in wanted.unsure)
+        wanted.unsure.extend(worked for worked in settling.result.done if worked not in wanted.unsure)
         if not wanted.unsure or isinstance(error, OutcomeUnknown):
             raise
         message = (
@@ -76,38 +76,52 @@ def settle(process: Client, row: str, wanted: SettleRequest) -> Steps[SettleResu
             f"failed ({error}). The leases are unchanged: settle the messages again when the store answers"
         )
         raise OutcomeUnknown(message) from error
-    return settled
+    return settling.result
 
 
-def _settle(process: Client, row: str, wanted: SettleRequest, *, into: SettleResult) -> Steps[None]:
-    outcomes = dict(wanted.outcomes)
-    current: Timer | None = wanted.timer
-    while current is not None and outcomes:
-        worked = yield from _commit(process, row, replace(wanted, timer=current, outcomes=outcomes))
-        if worked is not None:
-            into.done.append(worked)
-            _remove_done(outcomes, worked.decided)
-        yield from _find_done(process, row, outcomes, wanted.unsure, into=into)
-        current = (yield from find_claim_timer(row, wanted.timer, outcomes)) if outcomes else None
-    into.lost.extend(outcomes)
+class _Settling:
+    """The commits of one settle. `result` has what was done so far, also when an error ends them."""
 
+    __slots__ = ("_left", "_process", "_row", "_wanted", "result")
 
-def _remove_done(outcomes: dict[Id, Outcome], ids: Iterable[Id]) -> None:
-    for id_ in ids:
-        outcomes.pop(id_, None)
+    def __init__(self, process: Client, row: str, wanted: SettleRequest) -> None:
+        self.result = SettleResult()
+        self._process = process
+        self._row = row
+        self._wanted = wanted
+        self._left = dict(wanted.outcomes)
 
+    def commit_all(self) -> Steps[None]:
+        """Commit until no outcome is left, or no timer of the claim hides the messages of those that are."""
+        current: Timer | None = self._wanted.timer
+        while current is not None and self._left:
+            wanted = replace(self._wanted, timer=current, outcomes=self._left)
+            worked = yield from _commit(self._process, self._row, wanted)
+            if worked is not None:
+                self._done(worked, worked.decided)
+            if self._left:
+                yield from self._find_done()
+            current = (yield from find_claim_timer(self._row, self._wanted.timer, self._left)) if self._left else None
+        self.result.lost.extend(self._left)
 
-def _find_done(
-    process: Client, row: str, outcomes: dict[Id, Outcome], unsure: Iterable[SettlePlan], *, into: SettleResult
-) -> Steps[None]:
-    """Remove outcomes that a commit of unknown outcome has applied; if all its traces are there, it counts as done."""
-    for worked in unsure if outcomes else ():
-        kinds = yield from traces_of(row, worked)
-        done = [id_ for id_, outcome in outcomes.items() if kinds.get(id_) is type(outcome)]
-        if done and kinds == worked.kinds:
-            into.done.append(worked)
-            process.read_back(row, "settle", applied=True)
-        _remove_done(outcomes, done)
+    def _find_done(self) -> Steps[None]:
+        """Remove outcomes that a commit of unknown outcome has applied; if all its traces are there, it is done."""
+        for worked in self._wanted.unsure:
+            kinds = yield from traces_of(self._row, worked)
+            applied = [id_ for id_, outcome in self._left.items() if kinds.get(id_) is type(outcome)]
+            if applied and kinds == worked.kinds:
+                self._process.read_back(self._row, "settle", applied=True)
+                self._done(worked, applied)
+            else:
+                self._remove(applied)
+
+    def _done(self, worked: SettlePlan, ids: Iterable[Id]) -> None:
+        self.result.done.append(worked)
+        self._remove(ids)
+
+    def _remove(self, ids: Iterable[Id]) -> None:
+        for id_ in ids:
+            self._left.pop(id_, None)
 
 
 def find_claim_timer(row: str, timer: Timer, wanted: Iterable[Id]) -> Steps[Timer | None]:

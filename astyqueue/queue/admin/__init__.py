@@ -8,5 +8,5 @@
 
 Each takes the `QueueRuntime` of its queue, checks the arguments, runs steps of `astyqueue.protocol.admin` or
 `scheduling`, writes the events of the history, and reports the changed rows to the claimer. `queue/queue_admin.py` and
-`aio/queue_admin.py` have one method for each.
+`aio/queue_admin.py` have one method for each. docs/explanation/life-cycle.md has the states that they change.
 """

@@ -153,7 +153,7 @@ def redrive_page(
     telling = [] if dry_run else (yield from history.of_command(Kind.REDRIVEN, letters, why=why))
     back: list[MessageId] = []
     try:
-        report = yield from stored.redrive(core.process, letters, force=force, dry_run=dry_run, into=back)
+        report = yield from stored.redrive(core.process, letters, force=force, dry_run=dry_run, on_redriven=back.extend)
     except StoreError:
         yield from history.tell(_events_of(back, telling))  # other rows were done before this one failed
         raise

@@ -16,7 +16,7 @@ from astyqueue.model.message import check_key, range_of
 from astyqueue.model.validation import check_count
 from astyqueue.model.views import Counts, Found, Include, QueuePermits, RescanReport
 from astyqueue.protocol.admin import browse
-from astyqueue.protocol.admin.browser import MessageBrowser
+from astyqueue.protocol.admin.browse import MessageBrowser
 from astyqueue.protocol.admin.explain import message_facts
 from astyqueue.protocol.coordination.permits import show_permits
 from astyqueue.protocol.history import DAY, LONGEST, HistoryCursor, HistoryFilter

@@ -32,9 +32,8 @@ from astyqueue.protocol.layout.rows import is_home
 from astyqueue.protocol.layout.schedule_column import readable_schedule, run_of, trigger_name
 from astyqueue.protocol.scheduling import schedule_commands as stored
 from astyqueue.protocol.scheduling.fire import fired
-from astyqueue.protocol.scheduling.read import found_in, schedules_in
 from astyqueue.protocol.scheduling.schedule_commands import RepeatingSend, RequestedSchedule
-from astyqueue.protocol.scheduling.schedule_commit import ScheduleHandle
+from astyqueue.protocol.scheduling.schedule_commit import ScheduleHandle, found_in, schedules_in
 from astyqueue.protocol.steps import Steps, read_column
 from astyqueue.queue.hooks import call_after_delete
 from astyqueue.queue.producing.producer import Sent
@@ -119,7 +118,15 @@ def template_of(core: QueueRuntime, message: Message) -> Template:
     expires = core.settings.behaviour.life if message.expires is None else as_microseconds(message.expires)
     headers = envelope.headers or {}
     body = encode_body(message.body, most)
-    return Template(body, composed.priority, envelope.key, headers, expires, envelope.lease, envelope.attempts)
+    return Template(
+        body=body,
+        priority=composed.priority,
+        key=envelope.key,
+        headers=headers,
+        expires=expires,
+        lease=envelope.lease,
+        attempts=envelope.attempts,
+    )
 
 
 def send(
@@ -227,11 +234,10 @@ def backfill(core: QueueRuntime, name: str, since: datetime, until: datetime) ->
 def remove(core: QueueRuntime, name: str, *, with_run: bool = False) -> Steps[Schedule | None]:
     """Remove a schedule and, with `with_run`, its last message; returns the removed schedule."""
     kept = handle_of(core, name)
-    run: list[MessageId] = []
-    removed = yield from stored.remove(kept, with_run=with_run, into=run)
-    call_after_delete(core.hooks, run, "deleted")
+    removal = yield from stored.remove(kept, with_run=with_run)
+    call_after_delete(core.hooks, [removal.message] if removal.message else [], "deleted")
     yield from core.claimer.announce([(kept.row, None)])
-    return removed
+    return removal.schedule
 
 
 def delete(core: QueueRuntime, name: str) -> Steps[bool]:

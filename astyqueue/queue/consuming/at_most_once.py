@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterable
 from typing import Final
 
+from astyqueue.event_log import log_event
 from astyqueue.model.envelope import MessageId
 from astyqueue.protocol.claiming.selection import ClaimedMessage
 from astyqueue.queue.consuming.waiters import Shares, Waiters
@@ -64,7 +65,7 @@ class AtMostOnceBuffer:
         if kept := self._take_kept():
             self._drop(kept, "closed")
             self._notifier.call()
-            _log.warning("%s: %d at-most-once messages dropped: the queue was closed before delivery", queue, len(kept))
+            log_event(_log, logging.WARNING, "at_most_once_dropped", queue=queue, messages=len(kept), reason="closed")
 
     def _drop(self, kept: list[tuple[str, ClaimedMessage]], why: str) -> None:
         self._stats.add("dropped", len(kept))

@@ -17,6 +17,7 @@ from typing import Final
 
 from astyqueue.clock import Clock
 from astyqueue.errors import StoreError, Undecodable
+from astyqueue.event_log import log_event
 from astyqueue.protocol.settling.outcomes import Outcome
 from astyqueue.protocol.steps import Client, Steps
 from astyqueue.queue.consuming.at_most_once import AtMostOnceBuffer
@@ -99,7 +100,7 @@ class Claimer:
             permit=permit,
             expiry=ExpirySweep(process, clock, settings_sync, recorder),
         )
-        self._resting = LeaderWait(clock, scheduler, settings_sync, self._outcomes, self.leases, self.history, permit)
+        self._resting = LeaderWait(clock, self._work)
         self._claimed_last = False
         self._flushing, self._renewing, self._leaving = (Participants(self._lead, clock) for _ in range(3))
 
@@ -258,7 +259,7 @@ class Claimer:
         yield from self.history.write_noted()
 
     def _for_waiters(self, steps: Steps[None], shares: Shares) -> Steps[bool]:
-        """Do work for waiters, of which these have a share; False after an error.
+        """Run one step of claim work for the waiters in `shares`; False after an error.
 
         The error ends the wait of one waiter, whichever thread leads: callers that settle are not affected by it.
         Without a waiter it goes to those that renew leases.
@@ -270,7 +271,7 @@ class Claimer:
                 return False
             if not isinstance(error, StoreError | Undecodable):
                 raise
-            _log.warning("queue %s: %s; trying again", self._settings_sync.settings.name, error)
+            log_event(_log, logging.WARNING, "work_failed", queue=self._settings_sync.settings.name, error=error)
             return False
         return True
 
@@ -287,7 +288,7 @@ class Claimer:
                 return
             if not isinstance(error, StoreError):
                 raise
-            _log.warning("row %s: %s; outcomes of its messages are committed later", row, error)
+            log_event(_log, logging.WARNING, "settle_failed", row=row, error=error)
 
     def _wake_hurried(self) -> None:
         """Wake the callers that wait for outcomes, some of which may be committed now, and those that leave."""

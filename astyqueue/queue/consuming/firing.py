@@ -76,7 +76,7 @@ class ScheduleFiring:
         skipped: list[SkippedOccurrences] = []
         events = self._history.events
         try:
-            fired = yield from self._schedules.fire(snapshot, skipped)
+            fired = yield from self._schedules.fire(snapshot, on_skipped=skipped.extend)
         finally:
             self._history.note(Kind.SKIPPED, lambda: events.of_skipping(skipped))
         self._history.note(Kind.SENT, lambda: events.of_scheduled(snapshot.row, fired))

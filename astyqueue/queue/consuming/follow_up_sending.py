@@ -10,6 +10,7 @@ from typing import Final
 
 from astyqueue import ids
 from astyqueue.errors import AstyqueueError, StoreError
+from astyqueue.event_log import log_event
 from astyqueue.model.event import Kind
 from astyqueue.protocol.layout.columns import message_name
 from astyqueue.protocol.sending.insert import LATE, register_late
@@ -96,4 +97,4 @@ class FollowUpSending:
 def log_refused(delivery: BaseDelivery, error: AstyqueueError) -> None:
     """Log that a delivery is not acked because its follow-ups cannot be sent: it comes again when its lease ends."""
     with contextlib.suppress(Exception):
-        _log.warning("follow_ups_refused id=%s: %s; it is delivered again", delivery.message_id, error)
+        log_event(_log, logging.WARNING, "follow_ups_refused", id=delivery.message_id, error=error)

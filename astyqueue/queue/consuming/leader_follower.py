@@ -35,6 +35,10 @@ class Leadership:
         self._parties: list[Wakeup] = []
         self._closed: str | None = None
 
+    def __repr__(self) -> str:
+        """How many threads and tasks take part."""
+        return f"<Leadership: {len(self._parties)} in line{', closed' if self._closed is not None else ''}>"
+
     def close(self, queue: str) -> None:
         """End leadership: all that take part, now or later, get Closed."""
         self._closed = queue

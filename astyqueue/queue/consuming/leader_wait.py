@@ -7,12 +7,7 @@ from typing import Final
 
 from astyqueue.clock import Clock
 from astyqueue.protocol.steps import Steps
-from astyqueue.queue.consuming.lease_table import LeaseTable
-from astyqueue.queue.consuming.process_permit import ProcessPermit
-from astyqueue.queue.consuming.settle_buffer import SettleBuffer
-from astyqueue.queue.history_writer import HistoryWriter
-from astyqueue.queue.row_sharing.row_scheduler import RowScheduler
-from astyqueue.queue.settings_sync import SettingsSync
+from astyqueue.queue.consuming.row_worker import RowWorker
 from astyqueue.units import NEVER, SECOND, MonotonicUs
 from astyqueue.waiting import Rest, Wakeup
 
@@ -22,43 +17,40 @@ _LONGEST: Final = 3_600 * SECOND
 
 @dataclass(frozen=True, slots=True)
 class LeaderWait:
-    """The rests of the leader of one queue in one process."""
+    """The rests of the leader of one queue in one process, between its visits of rows (`work`)."""
 
     clock: Clock
-    scheduler: RowScheduler
-    settings_sync: SettingsSync
-    outcomes: SettleBuffer
-    leases: LeaseTable
-    history: HistoryWriter
-    permit: ProcessPermit
+    work: RowWorker
 
     def rest(self, me: Wakeup, until: MonotonicUs | None, now: int, *, wanting: bool) -> Steps[None]:
         """Rest until there is work, until `me` is set, or until `until`; `wanting`: consumers have credit.
 
         In an idle queue this may read the activity log for all idle queues of the connection.
         """
-        until = self.permit.before_next(until)
+        until = self.work.permit.before_next(until)
         if self._idle(now):
-            yield from self.scheduler.activity.rest(me, self._within(self._idle_event(now, wanting=wanting), until))
+            yield from self.work.scheduler.activity.rest(
+                me, self._within(self._idle_event(now, wanting=wanting), until)
+            )
         else:
-            event = self.scheduler.next_event(now) if wanting else now + SECOND
-            yield Rest(me, self._within(min(self.outcomes.next_event(), event), until))
+            event = self.work.scheduler.next_event(now) if wanting else now + SECOND
+            yield Rest(me, self._within(min(self.work.outcomes.next_event(), event), until))
 
     def _idle(self, now: int) -> bool:
         """Whether nothing has to be done before the next moment that is known, unless the queue is called."""
-        if self.leases.in_hand or self.history.has_noted or not self.outcomes.settled_all:
+        if self.work.leases.in_hand or self.work.recorder.history.has_noted or not self.work.outcomes.settled_all:
             return False
-        return self.scheduler.activity.idle if self._paused else self.scheduler.at_rest(now)
+        return self.work.scheduler.activity.idle if self._paused else self.work.scheduler.at_rest(now)
 
     def _idle_event(self, now: int, *, wanting: bool) -> int:
         """The moment of the next work in an idle queue that this process knows of."""
-        event = NEVER if self._paused else self.scheduler.next_event(now)
+        event = NEVER if self._paused else self.work.scheduler.next_event(now)
         # Without credit, what is due already waits for it.
         return min(event if wanting else max(event, now + SECOND), now + _LONGEST)
 
     @property
     def _paused(self) -> bool:
-        return self.settings_sync.behaviour.paused
+        return self.work.settings_sync.behaviour.paused
 
     def _within(self, moment: int, until: MonotonicUs | None) -> MonotonicUs:
         """The monotonic moment of this one, or `until` if that comes first."""

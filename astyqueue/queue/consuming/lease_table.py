@@ -20,6 +20,10 @@ class LeaseTable:
         self._leases: set[Lease] = set()
         self._settled_elsewhere: deque[BaseDelivery] = deque()  # any thread appends; the leader removes
 
+    def __repr__(self) -> str:
+        """How many leases there are, and how many of their deliveries are not settled."""
+        return f"<LeaseTable: {len(self._leases)} leases, {self.in_hand} deliveries>"
+
     def add(self, lease: Lease, deliveries: list[BaseDelivery]) -> None:
         """Add a lease and its deliveries."""
         lease.deliveries.update({delivery.id: delivery for delivery in deliveries})

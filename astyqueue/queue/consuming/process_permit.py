@@ -15,6 +15,7 @@ from typing import Final
 
 from astyqueue.clock import Clock
 from astyqueue.errors import OutcomeUnknown, StoreError
+from astyqueue.event_log import log_event
 from astyqueue.model.settings import Behaviour
 from astyqueue.model.views import ActiveProcess
 from astyqueue.protocol.coordination.permits import (
@@ -26,6 +27,7 @@ from astyqueue.protocol.coordination.permits import (
     read_permits,
     report_standby,
 )
+from astyqueue.protocol.layout.rows import permits_row
 from astyqueue.protocol.steps import Client, Steps
 from astyqueue.queue.consuming.lease_table import LeaseTable
 from astyqueue.queue.row_sharing.row_scheduler import RowScheduler
@@ -84,6 +86,7 @@ class ProcessPermit:
         self._reported = BEGINNING
         self._listed_until = 0
         self._gave_way = False
+        self._unanswered: Permit | None = None
 
     def __repr__(self) -> str:
         """The limit, and whether this process has a permit."""
@@ -178,7 +181,7 @@ class ProcessPermit:
     def _release(self, permit: Permit) -> Steps[None]:
         """Release the permit; after an error of the store it runs out."""
         self._held, self._next = None, BEGINNING
-        _log.info("queue %s: this process released its permit", self._queue)
+        log_event(_log, logging.INFO, "permit_released", queue=self._queue)
         with contextlib.suppress(StoreError):
             yield from delete_permit(self._queue, permit)
         yield from self._withdraw()
@@ -200,8 +203,12 @@ class ProcessPermit:
                 raise
 
     def _apply(self) -> Steps[None]:
-        """Take a free permit, or stand by. One that names this process is its own: an outcome was unknown."""
+        """Take a free permit, or stand by. One that names this process is its own.
+
+        An earlier commit of unknown outcome was applied then.
+        """
         table = yield from read_permits(self._queue)
+        self._report_read_back(table)
         now, me = self._process.now(), self._process.name
         own = table.of(me)
         if own is not None and own.place < self._limit:
@@ -221,6 +228,14 @@ class ProcessPermit:
             place = free[sum(me.encode()) % len(free)]
             yield from self._put(table.permits.get(place) or Permit(place, ActiveProcess("", 0, 0), b""), now)
 
+    def _report_read_back(self, table: PermitTable) -> None:
+        """Notify observers of whether a change without an answer was applied."""
+        permit, self._unanswered = self._unanswered, None
+        if permit is not None:
+            found = table.permits.get(permit.place)
+            applied = found is not None and found.value == permit.value
+            self._process.read_back(permits_row(self._queue), "change", applied=applied)
+
     def _put(self, known: Permit, since: int) -> Steps[bool]:
         """Take or renew a permit that was read as `known`; returns whether this process has it for another lease."""
         began, now, lease = self._clock.monotonic(), self._process.now(), self._behaviour.permit_lease_us
@@ -228,7 +243,7 @@ class ProcessPermit:
         try:
             done = yield from put_permit(self._queue, permit, known.value or None, now)
         except OutcomeUnknown:
-            done = False
+            done, self._unanswered = False, permit
         if not done:
             self._next = self._clock.monotonic() + _AGAIN
             return False
@@ -237,7 +252,7 @@ class ProcessPermit:
         self._next = began + lease // _RENEWED_AT
         self._standing_by, self._gave_way = None, False
         if new:
-            _log.info("queue %s: this process was granted a permit", self._queue)
+            log_event(_log, logging.INFO, "permit_granted", queue=self._queue)
             self.grants += 1
         return True
 
@@ -245,7 +260,9 @@ class ProcessPermit:
         """Another process has what was this process's permit."""
         if self._held is not None:
             self._held = None
-            _log.warning("queue %s: this process lost its permit: it ran out before it was renewed", self._queue)
+            log_event(
+                _log, logging.WARNING, "permit_lost", queue=self._queue, reason="it ran out before it was renewed"
+            )
 
     def _must_give_way(self, table: PermitTable, now: int, free: int) -> bool:
         """Whether as many processes as there are free permits have waited longer than this one."""

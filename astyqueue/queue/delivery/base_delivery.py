@@ -1,8 +1,10 @@
-"""The leases of this process in one queue, the deliveries under them, and the waiters that get deliveries."""
+"""The leases of this process in one queue, the deliveries under them, and the one that running code handles."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
@@ -10,8 +12,8 @@ from typing import Final
 from pydantic import JsonValue
 
 from astyqueue.clock import instant
-from astyqueue.errors import AlreadySettled, BadInput, LeaseLost
-from astyqueue.ids import Id
+from astyqueue.errors import AlreadySettled, BadInput, LeaseLost, NotFound
+from astyqueue.ids import Id, Nonce
 from astyqueue.model.envelope import MessageId, Receipt
 from astyqueue.model.message import Message
 from astyqueue.protocol.claiming.selection import ClaimedMessage
@@ -25,7 +27,7 @@ from astyqueue.waiting import Wakeup
 
 #: A lease is renewed when this part of it is over: if one renewal fails, the next is still in time.
 _RENEWED_AT: Final = 0.4
-_NO_CLAIM: Final = bytes(8)
+_NO_CLAIM: Final = Nonce(bytes(8))
 #: The outcome of a message that is delivered at most once: delivery settles it.
 AT_MOST_ONCE: Final = "at most once"
 
@@ -277,3 +279,26 @@ def _parted(lease: Lease, timer: Timer) -> Lease:
             delivery.lease = parted
             parted.deliveries[entry.id] = delivery
     return parted
+
+
+#: Where code was not given the delivery that it handles, as in a task.
+_running: Final[ContextVar[BaseDelivery]] = ContextVar("astyqueue.delivery")
+
+
+def running_delivery() -> BaseDelivery:
+    """The delivery that is being handled; NotFound where none is."""
+    try:
+        return _running.get()
+    except LookupError as error:
+        message = "no task runs for a message here: the task was called directly, or this is not the task's own thread"
+        raise NotFound(message) from error
+
+
+@contextmanager
+def running(delivery: BaseDelivery) -> Iterator[None]:
+    """Make this the current delivery inside the block."""
+    token = _running.set(delivery)
+    try:
+        yield
+    finally:
+        _running.reset(token)

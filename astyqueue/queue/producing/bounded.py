@@ -87,7 +87,7 @@ class SendCredit:
 
     @property
     def unseen(self) -> tuple[int, int]:
-        """The messages that are being sent, and a number for `give`; read both before a count."""
+        """Messages in flight, and the take counter that `give(since=)` needs; read both before a count."""
         with self._lock:
             return self._under_way, self._taken
 
@@ -155,7 +155,7 @@ class BoundedProducer(Producer):
             yield from self._listener.announce([(row, None)])
 
     def _send_prepared(self, message: Message, composed: PreparedMessage, now: int) -> Steps[Sent]:
-        """Send one message here, or to the queue for what is too much."""
+        """Send one message here, or to the overflow queue."""
         if not self._behaviour.max_messages:
             return (yield from super()._send_prepared(message, composed, now))
         taken = yield from self._admitted(1)
@@ -274,7 +274,7 @@ class BoundedProducer(Producer):
         self._call_after_send(chunk, [None if place in part.kept else id_ for place, id_ in enumerate(part.ids)])
 
     def _overflow_producer(self, *, before: int) -> Steps[Producer]:
-        """The producer of the queue for what is too much; QueueFull if it is gone, or forwards to this one."""
+        """The producer of the overflow queue; QueueFull if it is gone, or forwards to this one."""
         name = self._behaviour.overflow_to
         if name not in self._overflow_producers:
             settings = None if name in self._forwarding else (yield from load_settings(name))

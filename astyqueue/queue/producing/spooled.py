@@ -219,6 +219,12 @@ def identified(spooled: SpooledMessage) -> IdentifiedMessage:
     """The message with the id and the envelope that it got when it was sent into the spool."""
     envelope = spooled.envelope
     prepared = PreparedMessage(
-        envelope.due, spooled.id.priority, envelope.key, spooled.value, envelope.sent, None, envelope.headers
+        due=envelope.due,
+        priority=spooled.id.priority,
+        key=envelope.key,
+        value=spooled.value,
+        sent=envelope.sent,
+        unique=None,
+        headers=envelope.headers,
     )
     return IdentifiedMessage(spooled.id, prepared)

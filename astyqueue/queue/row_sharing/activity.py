@@ -47,7 +47,7 @@ class Call(Enum):
     """Why an idle queue is called."""
 
     NOTICE = "a notice names it"
-    TURN = "it may look for what it missed"
+    TURN = "a catch-up poll is due"
     GAP = "notices were missed, so all its rows are to be polled"
 
 
@@ -55,7 +55,7 @@ class QueueActivity:
     """Whether one queue is in use in this process.
 
     Any thread reports use (`used`); the watch calls the queue, and its leader takes the calls. `idle` is set by the
-    leader; `turn`: it may look for what it missed, and has not yet had the credit to; `must_poll_all`: it missed much.
+    leader; `turn`: a catch-up poll is due but waits for credit; `must_poll_all`: poll every row, notices were missed.
     `last_traffic` is the time of the last send or claim here, in microseconds since 1970.
     """
 
@@ -190,7 +190,7 @@ class ActivityWatch:
             self._opened += 1
 
     def join(self, activity: QueueActivity) -> None:
-        """Call this queue from now on, and at once if a recent notice names it, which stands for what is sent next.
+        """Start waking this queue's leader; wake it now if a recent notice names the queue: it also covers later sends.
 
         Its leader does this before it first polls the queue: until it rests, another leader may read a notice.
         """

@@ -17,6 +17,7 @@ from typing import Final, Protocol
 
 from astyqueue.clock import Clock
 from astyqueue.errors import Busy
+from astyqueue.event_log import log_event
 from astyqueue.protocol.coordination.row_lock import LockHandle
 from astyqueue.protocol.steps import Steps
 from astyqueue.units import SECOND
@@ -157,8 +158,7 @@ def _serve(manager: LockManager, calls: SimpleQueue[ManagerCall | None]) -> None
     while (call := calls.get()) is not None:
         failure = failure_of(call, manager)
         if failure is not None and not failing:
-            message = "the lock manager %s failed; each row waits until it answers, or until the row lock's timeout"
-            _log.error(message, type(manager).__name__, exc_info=failure)
+            log_event(_log, logging.ERROR, "lock_manager_failed", exc_info=failure, manager=type(manager).__name__)
         failing = failure is not None
 
 

@@ -62,6 +62,10 @@ class PacedDoorbell:
         self._cost = 0
         self._echo: MonotonicUs | None = None
 
+    def __repr__(self) -> str:
+        """The queue, and how many rows its next ring will name besides its own."""
+        return f"<PacedDoorbell of {self._ring.queue}: {len(self._unrung)} rows unrung>"
+
     def ring(self, rows: Iterable[str]) -> Steps[None]:
         """Signal to other processes that these rows changed: at most one request, and none soon after another."""
         now = self._clock.now()

@@ -90,7 +90,7 @@ class PollPlan:
         self._polls.set(row, now + pause)
 
     def unprobed(self, row: str, now: int) -> None:
-        """Poll a row again soon of which only the header was read, because another process works in it."""
+        """Poll a row again soon whose header was read without a probe, because another process works in it."""
         self._polls.lower(row, now + _OPEN)
 
     @property

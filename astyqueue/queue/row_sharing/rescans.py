@@ -14,6 +14,7 @@ from typing import Final
 
 from astyqueue.clock import Clock
 from astyqueue.errors import StoreError, Undecodable
+from astyqueue.event_log import log_event
 from astyqueue.protocol.layout.columns import HEADER
 from astyqueue.protocol.layout.rows import Ring
 from astyqueue.protocol.row.cursors import SCAN_LAGS
@@ -166,7 +167,7 @@ class RescanScheduler:
 
     def _found(self, row: str, count: int, now: int) -> None:
         """Scan a row now: the rescan made messages due in it and changed its header."""
-        _log.warning("row %s: %d messages had landed behind the scan cursors; they are delivered now", row, count)
+        log_event(_log, logging.WARNING, "late_messages_found", row=row, messages=count)
         self._rows[row].scan_changed(now)
 
     def _up_to(self, most: int) -> int:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from astyqueue.clock import Clock
+from astyqueue.event_log import log_event
 from astyqueue.protocol.claiming.claim import ClaimResult
 from astyqueue.protocol.coordination.row_lock import LockHandle, RowLock, release_columns
 from astyqueue.protocol.steps import Steps
@@ -82,8 +83,7 @@ class RowLocks:
         if tries.bypassed and not row.known:
             self._tries[row.name] = tries = _Tries(at)
         if not tries.bypassed and at - max(tries.since, visit.unchanged_since) >= self._timeout:
-            seconds = self._timeout / SECOND
-            _log.warning("row %s: locked for %g s without progress; its lock is ignored", row.name, seconds)
+            log_event(_log, logging.WARNING, "row_lock_bypassed", row=row.name, locked_s=self._timeout / SECOND)
             tries.bypassed = True
         return tries.bypassed
 

@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name that all of Spark's own examples use
 
 from astyqueue.clock import Clock, SystemClock, instant
+from astyqueue.event_log import log_event
 from astyqueue.spark.connections import looking
 from astyqueue.spark.errors import check_kept
 from astyqueue.spark.options import Place, everywhere
@@ -204,7 +205,7 @@ class Job:
 
 
 def _write(writer: Writer, table: Table, frame: DataFrame, days: Collection[Day]) -> None:
-    _log.info("pipeline writes table=%s", table.name)
+    log_event(_log, logging.INFO, "pipeline_writes", table=table.name)
     writer.write(table, frame, days)
 
 

@@ -9,6 +9,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that all of Spar
 
 from astyqueue.model.event import Kind
 from astyqueue.spark.pipeline.schemas import CUT_DIGITS, CUT_LENGTH, CUT_MARK, NAME_LENGTH
+from astyqueue.units import SECOND
 
 #: The order of events of the same moment.
 NUMBERS: Final = {kind.value: number for number, kind in enumerate(Kind)}
@@ -37,7 +38,7 @@ LAPSED: Final = "lapsed"
 _EXPLAINED: Final = ("failed", "attempts")
 _SETTLING: Final = (Kind.DONE, Kind.DEAD, Kind.CANCELLED)
 #: Microseconds within which the lapse of an attempt and the death that it caused are written.
-_NEAR: Final = 1_000_000
+_NEAR: Final = SECOND
 
 
 def marked(events: DataFrame) -> DataFrame:

@@ -14,13 +14,14 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that all of Spar
 from astyqueue.model.event import Kind
 from astyqueue.spark.pipeline.enrich import between, is_, numbered
 from astyqueue.spark.pipeline.schemas import MESSAGES
+from astyqueue.units import SECOND
 
 _FIXED: Final = ("row", "key", "task", "schedule", "tenant", "sent", "due")
 _STATES: Final = {Kind.DONE: "done", Kind.DEAD: "dead", Kind.CANCELLED: "cancelled", Kind.CLAIMED: "in flight"}
 
 
 #: Microseconds at most between a claim and its event.
-_LATE: Final = 1_000_000
+_LATE: Final = SECOND
 
 
 def messages(events: DataFrame) -> DataFrame:

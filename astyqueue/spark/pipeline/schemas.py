@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from astyqueue.errors import AstyqueueError
 from astyqueue.model.event import FLAT
+from astyqueue.units import SECOND
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -290,7 +291,7 @@ FAILURES: Final = Table(
     ),
 )
 #: Bounds of punctuality: a name and microseconds.
-PUNCTUAL: Final = (("1s", 1_000_000), ("10s", 10_000_000), ("1m", 60_000_000))
+PUNCTUAL: Final = (("1s", SECOND), ("10s", 10 * SECOND), ("1m", 60 * SECOND))
 SCHEDULES: Final = Table(
     "schedules",
     "The punctuality of schedules in a day: how late occurrences fired, and how late handlers of their messages began.",

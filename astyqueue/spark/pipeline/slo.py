@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 from astyqueue.durations import as_microseconds
 from astyqueue.errors import BadInput
 from astyqueue.spark.pipeline.schemas import LENGTHS
+from astyqueue.units import SECOND
 
 _WRITTEN: Final = re.compile(r"\s*(?:(?P<queue>[A-Za-z0-9._-]+):)?\s*(?P<length>[a-z]+)\s*<=\s*(?P<limit>\S.*?)\s*")
 _COLUMNS: Final = {name: column for name, column, _ in LENGTHS}
@@ -28,7 +29,7 @@ class Objective(NamedTuple):
 
 
 #: The default: handlers begin within ten seconds of the due time.
-DEFAULT: Final = Objective("wait", 10_000_000, "wait<=10s")
+DEFAULT: Final = Objective("wait", 10 * SECOND, "wait<=10s")
 
 
 class Objectives:

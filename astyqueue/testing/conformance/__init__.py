@@ -14,7 +14,7 @@ tests the other one.
 
 Each test gets a new store, or one without the rows that the test uses. A store with its own clock also needs a `clock`
 fixture: an object with `now()` close to the store's time and `advance(seconds)`. No test sleeps, and no test requires
-what `Store` does not promise.
+what `Store` does not promise. docs/how-to/testing.md shows a suite in use.
 """
 
 from __future__ import annotations

@@ -124,9 +124,8 @@ def _split(expression: str, form: Form) -> dict[_Kind, str]:
 def _without_question_marks(expression: str, texts: dict[_Kind, str]) -> dict[_Kind, str]:
     """Of Quartz's two day fields one is `?`, which restricts nothing."""
     if [texts[_MONTH_DAY], texts[_QUARTZ_WEEKDAY]].count("?") != 1:
-        raise BadExpression(
-            expression, _QUARTZ_WEEKDAY.name, "of day of month and day of week exactly one is ? in Quartz's form"
-        )
+        problem = "a Quartz expression needs ? in exactly one of day-of-month and day-of-week"
+        raise BadExpression(expression, _QUARTZ_WEEKDAY.name, problem)
     return {
         kind: "*" if text == "?" and kind in {_MONTH_DAY, _QUARTZ_WEEKDAY} else text for kind, text in texts.items()
     }

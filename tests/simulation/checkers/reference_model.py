@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from astyqueue import ids
-from astyqueue.ids import Id
+from astyqueue.ids import Id, Nonce
 from astyqueue.protocol.layout.columns import (
     HEADER,
     Dead,
@@ -224,7 +224,7 @@ def _sort_in(commit: _Commit, name: Name, cell: Cell) -> None:
     deleted = cell.kind == DELETED
     match name.type, deleted:
         case Type.TIMER, True:
-            commit.ended.append(Timer(name, (), b"", "", 0))
+            commit.ended.append(Timer(name, (), Nonce(b""), "", 0))
         case Type.TIMER, False:
             commit.timers[name] = decode_timer(commit.row, name, cell.value)
         case Type.DEAD, True:

@@ -10,6 +10,7 @@ from typing import Any, Final
 from hypothesis import strategies as some
 
 from astyqueue import ids
+from astyqueue.ids import Nonce
 from astyqueue.model.envelope import FORMAT, MessageId
 from astyqueue.model.schedule import Policies, Template
 from astyqueue.protocol.admin.settings import SETTINGS
@@ -301,7 +302,9 @@ class Damages:
         heads = replaced(fields).map(lambda value: json.dumps(value).encode())
         bodies = some.sampled_from([body, body, body, b"", b"{", b"[" * 250])
         value = framed(some.builds(lambda head, body: b"%b\n%b" % (head, body), heads, bodies))
-        occurrence = encoded(Timer(Name(Type.TIMER, 0, self.soon[0], State.NEXT_OCCURRENCE), (), bytes(8), SCHEDULE, 0))
+        occurrence = encoded(
+            Timer(Name(Type.TIMER, 0, self.soon[0], State.NEXT_OCCURRENCE), (), Nonce(bytes(8)), SCHEDULE, 0)
+        )
         return value.map(
             lambda value: [
                 Damage(ROWS[1], trigger_name(SCHEDULE), value),
@@ -313,7 +316,7 @@ class Damages:
         numbers = some.sampled_from([0, 1, self.now, 1 << 62, (1 << 64) - 1])
         cursors = some.sampled_from([ids.LEAST, self.ids[3], ids.GREATEST, b"\xff" * 16])
         sound = some.builds(
-            lambda version, floor, one: Header(version, floor, bytes(8), "a", ((one,) * SCANS,)),
+            lambda version, floor, one: Header(version, floor, Nonce(bytes(8)), "a", ((one,) * SCANS,)),
             numbers,
             numbers,
             cursors,
@@ -329,7 +332,9 @@ class Damages:
         due = some.sampled_from([*self.soon, *self.soon, ids.at(self.now + 3_600 * SECOND), ids.LEAST, ids.GREATEST])
         name = some.builds(lambda id_, state: Name(Type.TIMER, 0, id_, state), due, some.integers(0, 9))
         sound = some.builds(
-            lambda listed, marked: Timer(HEADER, listed, bytes(8), "host:1:a", len(listed), marks=marked).encode(),
+            lambda listed, marked: Timer(
+                HEADER, listed, Nonce(bytes(8)), "host:1:a", len(listed), marks=marked
+            ).encode(),
             lists,
             marks,
         )

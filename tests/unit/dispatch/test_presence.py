@@ -12,6 +12,7 @@ import pytest
 from astyqueue.dispatch.dispatcher import Dispatcher
 from astyqueue.dispatch.presence.stall_watch import Stall
 from astyqueue.errors import StoreUnavailable
+from astyqueue.ids import Nonce
 from astyqueue.model.presence import TASKS_NAMED, Presence, WorkerCommand, WorkerState
 from astyqueue.protocol.coordination.presence import read_presences, request
 from astyqueue.protocol.coordination.presence import report as protocol_report
@@ -87,7 +88,7 @@ class Scene:
 
     def command(self, command: WorkerCommand) -> None:
         [one] = self.reports()
-        run(request(one.name, command, threading.current_thread().name.encode() + command.encode()), self.store)
+        run(request(one.name, command, Nonce(threading.current_thread().name.encode() + command.encode())), self.store)
 
 
 @pytest.fixture

@@ -67,8 +67,8 @@ def test_a_moment_of_unknown_outcome_is_read_back(
 
 def test_a_batch_that_ended_is_known_to_have(store: Store, ann: Client) -> None:
     begun = run(beginning(ann), store)
-    run(end_batch(**HERE, batch="7"), store)
-    run(end_batch(**HERE, batch="8"), store)
+    run(end_batch(ann, **HERE, batch="7"), store)
+    run(end_batch(ann, **HERE, batch="8"), store)
     assert run(beginning(ann), store) == begun._replace(ended=True)
     assert not run(beginning(ann, "8"), store).ended
 
@@ -79,7 +79,7 @@ def test_of_batches_that_were_sent_the_last_is_remembered_long_and_those_before_
 ) -> None:
     for batch, before in (("7", None), ("8", "7"), ("9", "8")):
         run(beginning(ann, batch), store)
-        run(end_batch(**HERE, batch=batch, before=before), store)
+        run(end_batch(ann, **HERE, batch=batch, before=before), store)
     assert all(run(beginning(ann, batch), store).ended for batch in ("7", "8", "9"))
     clock.advance("25h")
     assert len(store.read((Slice(batches_row(**HERE), 0),))[0]) == 1

@@ -257,7 +257,7 @@ def test_a_schedule_that_cannot_be_read_is_parked_and_named_while_its_row_goes_o
     table.store.commit(Batch(ROW, (Put(trigger_name("digest"), unfit),)), ())
     table.clock.advance("1m")
     assert fired(table) == [1]
-    assert "parked schedule=digest" in caplog.text
+    assert "schedule_unreadable schedule=digest" in caplog.text
     assert len(table.work()) == 1
     assert "other" in [schedule.name for schedule in table.all()]
     table.store.commit(Batch(ROW, (Put(trigger_name("digest"), encode_schedule(made)),)), ())

@@ -64,7 +64,7 @@ def test_work_in_a_row_where_others_are_busy_is_only_behind(stage: Stage) -> Non
     stage.send_many(2)
     stage.clock.advance(MINUTE + 1)
     stage.claim(1)
-    assert (examined(stage)[QUEUE].severity, examined(stage)[QUEUE].reason[:12]) == (Severity.NOTE, "workers take")
+    assert (examined(stage)[QUEUE].severity, examined(stage)[QUEUE].reason[:13]) == (Severity.NOTE, "workers claim")
 
 
 def test_what_came_back_and_is_not_taken_counts_from_when_it_was_due_again(stage: Stage) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import pytest
 
 from astyqueue import ids
+from astyqueue.ids import Nonce
 from astyqueue.protocol.claiming.selection import expired_leases
 from astyqueue.protocol.layout.columns import Entry, State, Timer, Type
 from astyqueue.store import Name
@@ -19,7 +20,7 @@ def timer(number: int, priorities: Iterable[int], state: State = State.SNOOZED, 
     entries = tuple(
         Entry(ids.first_at(1_000 * number + place), priority, 0) for place, priority in enumerate(priorities)
     )
-    return Timer(Name(Type.TIMER, 0, ids.first_at(number), state), entries, b"nonce", holder, len(entries))
+    return Timer(Name(Type.TIMER, 0, ids.first_at(number), state), entries, Nonce(b"a claim."), holder, len(entries))
 
 
 @pytest.mark.parametrize("timers", [10, 1_000])

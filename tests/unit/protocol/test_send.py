@@ -89,10 +89,7 @@ def test_a_late_send_that_cannot_be_listed_was_sent_all_the_same(
     run(send(scene.process("pat"), Batch(ROW, (put,))), AwayAfterwards(scene.store, error))
     assert picture(scene.store).messages == {put.name.id}
     [line] = caplog.messages
-    assert line.startswith(
-        f"row {ROW}: 1 messages were stored, but registering them for immediate pickup failed; "
-        "consumers may see them only"
-    )
+    assert line.startswith(f"late_messages_unregistered row={ROW} messages=1 error=")
     assert "Do not resend" in line
 
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as some
 
 from astyqueue import ids
 from astyqueue.errors import Undecodable
+from astyqueue.ids import Nonce
 from astyqueue.protocol.claiming.claim import claim
 from astyqueue.protocol.claiming.selection import ClaimRequest
 from astyqueue.protocol.layout.columns import (
@@ -153,7 +154,7 @@ def test_more_timers_than_a_page_are_all_known() -> None:
     machine = TimeMachine()
     store, process = MemoryStore(machine), deterministic_client("ann", machine)
     names = [Name(Type.TIMER, 0, process.id_at(machine.now() + number), State.SNOOZED) for number in range(2_300)]
-    timers = [encoded(Timer(name, (Entry(name.id, 0, 0),), b"a claim.", "", 1)) for name in names]
+    timers = [encoded(Timer(name, (Entry(name.id, 0, 0),), Nonce(b"a claim."), "", 1)) for name in names]
     store.send(Batch(ROW, tuple(Put(timer.name, timer.value) for timer in timers)))
     assert run(read_all_timers(ROW, machine.now()), store) == timers
     assert run(read_all_timers(ROW, machine.now() + 2_000), store) == timers[2_000:]
@@ -201,7 +202,7 @@ def test_a_timer_cut_short_is_an_error_or_ends_between_two_marks(timer: Timer, d
     some.lists(some.lists(ID, min_size=SCANS, max_size=SCANS).map(tuple), max_size=3),
 )
 def test_a_header_reads_as_it_was_written(version: int, floor: int, cursors: list[tuple[ids.Id, ...]]) -> None:
-    header = Header(version, floor, b"a commit", "host-1", tuple(cursors))
+    header = Header(version, floor, Nonce(b"a commit"), "host-1", tuple(cursors))
     assert decode_header(ROW, header.encode()) == header
     with pytest.raises(Undecodable):
         decode_header(ROW, header.encode() + b"x")

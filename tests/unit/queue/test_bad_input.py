@@ -10,6 +10,7 @@ import pytest
 
 from astyqueue import Message, MessageQueue, connect
 from astyqueue.errors import BadInput
+from astyqueue.ids import Nonce
 from astyqueue.model.envelope import MessageId, Receipt
 from astyqueue.queue.builder import QueueBuilder
 from astyqueue.schedules import Schedules
@@ -49,7 +50,7 @@ ASKED: dict[str, Callable[[Any], object]] = {
     "peek include": lambda queue: queue.peek(include=["due"]),
     "get": lambda queue: queue.get(5),
     "get text": lambda queue: queue.get(HALF),
-    "get receipt": lambda queue: queue.get(Receipt(MessageId("emails:0:0", 0, b""), 1, b"")),
+    "get receipt": lambda queue: queue.get(Receipt(MessageId("emails:0:0", 0, b""), 1, Nonce(b""))),
     "explain": lambda queue: queue.explain(None),
     "find": lambda queue: queue.find(5),
     "find surrogate": lambda queue: queue.find(HALF),

@@ -118,7 +118,7 @@ def test_what_is_delivered_at_most_once_and_goes_to_nobody_is_counted_and_told(
     scene.play(lease=0)
     scene.queue.close()
     assert scene.queue.stats.dropped == 1
-    assert "emails: 1 at-most-once messages dropped: the queue was closed before delivery" in caplog.text
+    assert "at_most_once_dropped queue=emails messages=1 reason=closed" in caplog.text
 
 
 class Follows(Hook):

@@ -11,6 +11,7 @@ import pytest
 from astyqueue import MessageQueue, ids
 from astyqueue.clock import microseconds
 from astyqueue.errors import StoreCorrupt, Undecodable
+from astyqueue.ids import Nonce
 from astyqueue.model.envelope import ATTEMPTS_MOST, LEASE_LEAST, LEASE_MOST, decode
 from astyqueue.model.event import Kind
 from astyqueue.protocol.history import EVENT, decode_event
@@ -91,7 +92,7 @@ def test_a_stored_number_of_attempts_is_brought_within_bounds(attempts: int | No
 
 def timer(*, state: int = State.LEASED, entries: tuple[Entry, ...] = (), marks: tuple[Mark, ...] = ()) -> Timer:
     name = Name(Type.TIMER, 0, ids.at(NOW), state)
-    return decode_timer("row", name, Timer(name, entries, bytes(8), "host:1:a", 1, marks=marks).encode())
+    return decode_timer("row", name, Timer(name, entries, Nonce(bytes(8)), "host:1:a", 1, marks=marks).encode())
 
 
 def test_a_timer_is_undecodable_if_claims_could_not_go_by_it() -> None:
@@ -111,11 +112,11 @@ def test_a_timer_is_undecodable_if_claims_could_not_go_by_it() -> None:
 @pytest.mark.parametrize(("version", "floor"), [((1 << 64) - 1, 0), (0, (1 << 64) - 1)])
 def test_a_header_with_a_version_that_none_follows_is_undecodable(version: int, floor: int) -> None:
     with pytest.raises(Undecodable, match="its version or its floor"):
-        decode_header("row", Header(version, floor, bytes(8), "a", ()).encode())
+        decode_header("row", Header(version, floor, Nonce(bytes(8)), "a", ()).encode())
 
 
 def test_a_name_that_is_too_long_is_not_cut_within_a_character() -> None:
-    header = decode_header("row", Header(1, 0, bytes(8), "x" + "é" * 200, ()).encode())
+    header = decode_header("row", Header(1, 0, Nonce(bytes(8)), "x" + "é" * 200, ()).encode())
     assert header.owner == "x" + "é" * 127
 
 

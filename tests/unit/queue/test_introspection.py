@@ -9,9 +9,14 @@ import pytest
 from astyqueue import Dispatcher, LeaseLost, MessageQueue, aio, connect
 from astyqueue.errors import Undecodable
 from astyqueue.protocol.layout.columns import HEADER, message_name
+from astyqueue.protocol.steps import Steps
+from astyqueue.queue.consuming.leader_follower import Leadership
+from astyqueue.queue.hooks import HookNotifier
 from astyqueue.store import Batch, Put, Store
 from astyqueue.stores.memory import MemoryStore
 from astyqueue.testing import Recording, TimeMachine
+from astyqueue.units import MonotonicUs
+from astyqueue.waiting import Wakeup
 
 
 @pytest.mark.every_store
@@ -54,6 +59,11 @@ def test_messages_and_headers_that_cannot_be_read_are_counted(queue: MessageQueu
     assert queue.stats.undecodable == 2
 
 
+def nothing(_wakeup: Wakeup, _until: MonotonicUs | None) -> Steps[None]:
+    """A round of work without work."""
+    yield from ()
+
+
 def test_the_repr_of_a_queue_and_its_parts_shows_what_they_hold(clock: TimeMachine) -> None:
     store = Recording(MemoryStore(clock))
     with MessageQueue.builder().store(store).name("emails").clock(clock).lease("30s").build() as queue:
@@ -69,6 +79,13 @@ def test_the_repr_of_a_queue_and_its_parts_shows_what_they_hold(clock: TimeMachi
         assert repr(state.snapshot).startswith(f"<RowSnapshot {row}: header ")
         assert repr(state).startswith(f"<RowState {row}: ")
         assert repr(state.snapshot.upcoming) == "<TimerIndex: 1 claimable, 0 occurrences, 0 postponed>"
+        core = queue.core
+        assert repr(core) == f"<QueueRuntime of emails in {core.process.name}: {core.claimer!r}>"
+        assert repr(core.claimer.leases) == "<LeaseTable: 1 leases, 2 deliveries>"
+        assert repr(core.settings_sync).startswith("<SettingsSync of emails: next read ")
+        assert repr(core.doorbell) == "<PacedDoorbell of emails: 0 rows unrung>"
+        assert repr(core.claimer.history).startswith("<HistoryWriter of emails: keeps ")
+        assert repr(Leadership(clock, nothing, HookNotifier())) == "<Leadership: 0 in line>"
         assert repr(queue.core.scheduler).startswith("<RowScheduler: work in ")
         assert repr(queue.core.scheduler.poller).startswith(f"<HeaderPoller of {queue.core.process.name}: ")
         assert len(store.requests) == requests

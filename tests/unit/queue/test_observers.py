@@ -30,6 +30,8 @@ from astyqueue.observe import events as all_events
 from astyqueue.protocol.layout.rows import activity_row
 from astyqueue.protocol.steps import Commit, Request, Send
 from astyqueue.queue.builder import QueueBuilder
+from astyqueue.queue.health_check import examine
+from astyqueue.queue_service import FileQueueService
 from astyqueue.stores.memory import MemoryStore
 from astyqueue.testing import Failing, TimeMachine
 from astyqueue.testing.faults import Faulty
@@ -267,11 +269,62 @@ def test_a_command_whose_outcome_was_unknown_is_read_back(clock: TimeMachine, no
     assert noted.of(OutcomeReadBack) == [OutcomeReadBack(sent.row, "change", applied)]
 
 
-def test_a_unique_send_whose_outcome_was_unknown_is_read_back(clock: TimeMachine, noted: Noted) -> None:
-    _, queue = one_fault(clock, noted, applied=True)
+@pytest.mark.parametrize("applied", [True, False])
+def test_a_unique_send_whose_outcome_was_unknown_is_read_back(
+    clock: TimeMachine, noted: Noted, *, applied: bool
+) -> None:
+    _, queue = one_fault(clock, noted, applied=applied)
     with queue:
         sent = queue.send("x", key="k", unique="reject").id
-    assert noted.of(OutcomeReadBack) == [OutcomeReadBack(sent.row, "send", applied=True)]
+    assert noted.of(OutcomeReadBack) == [OutcomeReadBack(sent.row, "send", applied)]
+
+
+@pytest.mark.parametrize("applied", [True, False])
+def test_a_change_of_settings_whose_outcome_was_unknown_is_read_back(
+    clock: TimeMachine, noted: Noted, *, applied: bool
+) -> None:
+    _, queue = one_fault(clock, noted, applied=applied)
+    with queue:
+        queue.configure(max_attempts=7)
+    assert noted.of(OutcomeReadBack) == [OutcomeReadBack("q:settings", "change", applied)]
+
+
+@pytest.mark.parametrize("applied", [True, False])
+def test_a_permit_whose_outcome_was_unknown_is_read_back(clock: TimeMachine, noted: Noted, *, applied: bool) -> None:
+    inner = MemoryStore(clock)
+    MessageQueue.builder().store(inner).name("q").clock(clock).options(max_active_processes=1).build().close()
+    store = Failing(inner, LOST_ANSWER, of=(Commit,), applied=applied)
+    with MessageQueue.builder().store(store).name("q").clock(clock).observer(noted).build() as queue:
+        queue.send("x")
+        assert len(queue.receive()) == 0
+        clock.advance("1s")
+        assert len(queue.receive()) == 1
+    assert noted.of(OutcomeReadBack)[:1] == [OutcomeReadBack("q:permits", "change", applied)]
+
+
+@pytest.mark.parametrize("applied", [True, False])
+def test_a_firing_whose_outcome_was_unknown_is_read_back(clock: TimeMachine, noted: Noted, *, applied: bool) -> None:
+    inner = MemoryStore(clock)
+    with MessageQueue.builder().store(inner).name("q").clock(clock).build() as queue:
+        queue.send("x", trigger=Every("1h", delay="1h"), key="hourly")
+        queue.receive()
+    clock.advance("1h")
+    store = Failing(inner, LOST_ANSWER, of=(Commit,), applied=applied)
+    with MessageQueue.builder().store(store).name("q").clock(clock).observer(noted).build() as queue:
+        [delivery] = queue.receive(10)
+    assert noted.of(OutcomeReadBack) == [OutcomeReadBack(delivery.message_id.row, "fire", applied)]
+
+
+def test_requests_of_services_and_health_checks_are_in_the_debug_log(
+    tmp_path: Path, clock: TimeMachine, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("DEBUG", "astyqueue.requests")
+    with FileQueueService(tmp_path, clock=clock) as service:
+        assert service.queues() == []
+        assert "rows=:queues" in caplog.text
+    caplog.clear()
+    examine(f"sqlite:///{tmp_path}/queues.db", clock=clock)
+    assert "rows=:queues" in caplog.text
 
 
 def test_a_failed_request_is_observed_with_its_error(clock: TimeMachine, noted: Noted) -> None:
@@ -336,9 +389,7 @@ def test_an_observer_that_raises_changes_nothing_and_is_logged_once_a_minute(
             queue.send("x")
             queue.receive().ack()
         assert queue.stats.acked == 3
-        assert [record.getMessage() for record in caplog.records] == [
-            "an observer of type Raising raised; the event stays done"
-        ]
+        assert [record.getMessage() for record in caplog.records] == ["observer_failed observer=Raising"]
         clock.advance("61s")
         queue.send("x")
     assert len(caplog.records) == 2

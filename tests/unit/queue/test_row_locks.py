@@ -51,7 +51,7 @@ def heard() -> Iterator[threading.Event]:
 
     class Hearing(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            if "row lock" in record.getMessage():
+            if record.getMessage().startswith("lock_manager_failed "):
                 told.set()
 
     logger, hearing = logging.getLogger("astyqueue.queue"), Hearing(logging.ERROR)

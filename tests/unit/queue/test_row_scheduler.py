@@ -6,6 +6,7 @@ import pytest
 
 from astyqueue.durations import as_microseconds
 from astyqueue.errors import StoreUnavailable
+from astyqueue.ids import Nonce
 from astyqueue.model.settings import Layout
 from astyqueue.protocol.layout.columns import Entry, State, Timer, Type, encoded
 from astyqueue.protocol.layout.rows import Ring
@@ -85,7 +86,7 @@ def know_due_timer(row: RowState, clock: TimeMachine, due: int) -> None:
     """A lease of another process that ended at this moment."""
     name = Name(Type.TIMER, 0, deterministic_client("ann", clock).id_at(due), State.LEASED)
     row.snapshot.learn(None, clock.now())
-    row.snapshot.remember([encoded(Timer(name, (Entry(name.id, 0, 0),), bytes(8), "bob", 1))])
+    row.snapshot.remember([encoded(Timer(name, (Entry(name.id, 0, 0),), Nonce(bytes(8)), "bob", 1))])
 
 
 def test_what_is_due_and_was_not_taken_is_scanned_again_after_a_while_and_not_without_pause(
@@ -157,7 +158,7 @@ def test_a_claim_that_is_acked_one_by_one_leaves_no_trail_in_memory(clock: TimeM
     snapshot.learn(None, clock.now())
     snapshot.remember([])
     name = Name(Type.TIMER, 0, process.id_at(clock.now() + SECOND), State.LEASED)
-    timer = encoded(Timer(name, (Entry(name.id, 0, 0),), bytes(8), "ann", 1))
+    timer = encoded(Timer(name, (Entry(name.id, 0, 0),), Nonce(bytes(8)), "ann", 1))
     for _ in range(20_000):
         snapshot.replace(name, [timer])
     assert len(snapshot.upcoming._claimable) < 10_000  # noqa: SLF001 - what it keeps is what this is about

@@ -401,5 +401,5 @@ def test_a_schedule_that_cannot_be_read_is_named_in_the_log_wherever_it_is_passe
         caplog.clear()
         look()
         [line] = [record.getMessage() for record in caplog.records]
-        assert line.startswith("skipped a schedule: row emails:home:0: ")
+        assert line.startswith("schedule_unreadable row=emails:home:0 error=")
         assert line.isprintable()

@@ -61,8 +61,8 @@ def test_what_cannot_be_read_is_refused_with_the_field_and_the_reason(expression
 @pytest.mark.parametrize(
     ("expression", "field", "why"),
     [
-        ("0 0 12 * * *", "day of week", "exactly one is [?]"),
-        ("0 0 12 ? * ?", "day of week", "exactly one is [?]"),
+        ("0 0 12 * * *", "day of week", "[?] in exactly one of day-of-month and day-of-week"),
+        ("0 0 12 ? * ?", "day of week", "[?] in exactly one of day-of-month and day-of-week"),
         ("0 0 12 ? * 0", "day of week", "0 is out of bounds: give 1 to 7 or sun to sat"),
         ("? 0 12 ? * 1", "second", "'[?]' is not understood"),
         ("0 0 12 ? * 1 1969", "year", "1969 is out of bounds: give 1970 to 2099"),

@@ -131,15 +131,15 @@ class Address:
         )
         file = _password_file(options, user, password)
         address = cls(
-            contact_points,
-            checked_keyspace(keyspace),
-            port,
-            user,
-            password or ("" if file or not user else os.environ.get(IN_ENVIRONMENT, "")),
-            options.get("dc", ""),
-            levels,
-            _tls(options),
-            file,
+            contact_points=contact_points,
+            keyspace=checked_keyspace(keyspace),
+            port=port,
+            user=user,
+            password=password or ("" if file or not user else os.environ.get(IN_ENVIRONMENT, "")),
+            dc=options.get("dc", ""),
+            levels=levels,
+            tls=_tls(options),
+            password_file=file,
         )
         if address.shows_login and not options.get("tls"):
             message = (

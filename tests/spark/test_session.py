@@ -1,12 +1,19 @@
+"""A session of Spark: which Java it takes, and what a process shows on stderr while it starts."""
+
 from __future__ import annotations
 
+import subprocess
+import threading
 from pathlib import Path
+from typing import Final
 
 import pytest
 
 from astyqueue.errors import BadSetting
 from astyqueue.spark import session
-from astyqueue.spark.session import NoJava, java_home
+from astyqueue.spark.session import NoJava, java_home, kept_back
+
+_PROCESS: Final = ["sh", "-c", "echo early >&2; printf 'no end' >&2; echo ready; read word; echo $word >&2"]
 
 
 def java(home: Path, version: str, *modules: str) -> Path:
@@ -61,3 +68,47 @@ def test_a_python_for_the_workers_that_the_driver_has_not_got_is_told_before_any
     monkeypatch.setenv("PYSPARK_PYTHON", "nowhere/bin/python")
     with pytest.raises(BadSetting, match="unpack an archive that they get into the current directory"):
         session()
+
+
+class NotStarted(Exception):
+    """It did not start."""
+
+
+def started(stderr: int) -> subprocess.Popen[str]:
+    """A process that has said all that it says while it starts."""
+    process = subprocess.Popen(_PROCESS, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    return process
+
+
+def fail_to_start(processes: list[subprocess.Popen[str]]) -> None:
+    with kept_back() as stderr:
+        processes.append(started(stderr))
+        raise NotStarted
+
+
+def finish(process: subprocess.Popen[str]) -> None:
+    """Let it say one thing more, which has been passed on when this returns."""
+    process.communicate("later\n")
+    for thread in threading.enumerate():
+        if thread.name == "astyqueue:stderr":
+            thread.join()
+
+
+def test_what_is_said_until_it_has_started_is_dropped_and_all_that_comes_later_is_shown(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    with kept_back() as stderr:
+        process = started(stderr)
+    finish(process)
+    assert capfd.readouterr().err == "later\n"
+
+
+def test_all_of_it_is_shown_if_it_does_not_start(capfd: pytest.CaptureFixture[str]) -> None:
+    processes: list[subprocess.Popen[str]] = []
+    with pytest.raises(NotStarted):
+        fail_to_start(processes)
+    assert capfd.readouterr().err == "early\nno end"
+    finish(*processes)
+    assert capfd.readouterr().err == "later\n"
