@@ -24,7 +24,6 @@ from astyqueue.protocol.layout.columns import (
     Type,
     dead_name,
     decode_dead,
-    hidden_by,
     message_name,
 )
 from astyqueue.protocol.layout.rows import key_row
@@ -246,9 +245,8 @@ def _unhidden_places(
 
 def _hidden(snapshot: RowSnapshot, now: int) -> Iterator[_Place]:
     """The states of all messages that a timer lists."""
-    for timer in (snapshot.timers or {}).values():
-        for one in hidden_by(timer):
-            yield _listed(MessageId(snapshot.row, one.priority, one.id), timer, one, now=now)
+    for timer, one in snapshot.loaded_timers.hidden_messages():
+        yield _listed(MessageId(snapshot.row, one.priority, one.id), timer, one, now=now)
 
 
 def _listed(id_: MessageId, timer: Timer, one: Entry | Mark, *, now: int) -> _Place:

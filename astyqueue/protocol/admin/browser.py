@@ -9,7 +9,6 @@ from astyqueue.ids import Id
 from astyqueue.model.envelope import MessageId
 from astyqueue.model.views import Found
 from astyqueue.protocol.admin.browse import get_all
-from astyqueue.protocol.layout.columns import hidden_by
 from astyqueue.protocol.layout.rows import Ring
 from astyqueue.protocol.parallel_reads import in_parallel
 from astyqueue.protocol.row.paging import peek_snapshot, scanned_up_to, unlisted_page
@@ -66,8 +65,8 @@ class MessageBrowser:
     def _of_row(self, row: str, end: Id, now: int) -> Steps[tuple[list[MessageId], Id | None]]:
         """The next messages of a row, and the id up to which they are all; None if that is the end."""
         snapshot = yield from peek_snapshot(row, self._levels, now)
-        hidden = (one for timer in (snapshot.timers or {}).values() for one in hidden_by(timer))
-        found = [MessageId(row, one.priority, one.id) for one in hidden if self._after < one.id < end]
+        hidden = snapshot.loaded_timers.hidden_messages()
+        found = [MessageId(row, one.priority, one.id) for _, one in hidden if self._after < one.id < end]
         lasts: list[Id] = []
         for level in range(self._levels):
             some, last = yield from self._unhidden(snapshot, level, end)
