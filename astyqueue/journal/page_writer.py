@@ -324,10 +324,7 @@ class PageWriter:
         return count
 
     def _leave_seen(self) -> None:
-        """Go on in a new page, behind the sequences that were taken back.
-
-        The disk had space for a part of them, so readers of other processes may be behind the end of this page.
-        """
+        """Go on in a new page, behind the sequences taken back: readers of other processes may have seen a part."""
         self._left_out.skip(self.written, self.sequence)
         if self.synced == self.written:
             self.synced = self.sequence

@@ -15,7 +15,7 @@ from astyqueue.model.views import Content
 from astyqueue.protocol.admin.delete import release_keys
 from astyqueue.protocol.layout.columns import Entry, State, message_name, visible_at
 from astyqueue.protocol.row.snapshot import RowSnapshot
-from astyqueue.protocol.row.transaction import CommitLoop, CommitPlan, Planning, RemovalPlan, timers_without
+from astyqueue.protocol.row.transaction import CommitLoop, CommitPlan, Planning, RemovalPlan
 from astyqueue.protocol.steps import Steps, read_one
 from astyqueue.queue.runtime import QueueRuntime
 from astyqueue.queue_service.service import not_a_receipt
@@ -70,7 +70,7 @@ def _deletion(receipt: PullReceipt, snapshot: RowSnapshot) -> Steps[CommitPlan |
         return None
     message = receipt.message
     found = yield from read_one(Named(snapshot.row, (message_name(message.priority, message.id),)))
-    plan = RemovalPlan([column.name for column in found], [], timers_without(snapshot, {message.id}))
+    plan = RemovalPlan([column.name for column in found], [], snapshot.loaded_timers.without({message.id}))
     return (yield from release_keys(plan, snapshot.row, {message: Content.of(found[0].value)} if found else {}))
 
 
@@ -81,13 +81,13 @@ def _hiding(core: QueueRuntime, receipt: PullReceipt, until: int, snapshot: RowS
         return None
     id_, priority = receipt.message.id, receipt.message.priority
     again = visible_at(core.process, until, [Entry(id_, priority, receipt.number)])
-    return RemovalPlan([], [], timers_without(snapshot, {id_}), [again])
+    return RemovalPlan([], [], snapshot.loaded_timers.without({id_}), [again])
 
 
 def _hidden_until(receipt: PullReceipt, snapshot: RowSnapshot) -> int | None:
     """When the message is or was visible again after this pull (microseconds); None if the receipt is not current."""
     pulled = (receipt.message.id, receipt.number)
-    for timer in (snapshot.timers or {}).values():
+    for timer in snapshot.loaded_timers:
         for mark in timer.marks:
             if (mark.id, mark.spent) == pulled:
                 return min(timer.due, mark.due)

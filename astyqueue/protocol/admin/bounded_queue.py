@@ -14,12 +14,12 @@ from astyqueue.ids import Id
 from astyqueue.model.envelope import MessageId
 from astyqueue.protocol.admin.browse import contents
 from astyqueue.protocol.admin.delete import release_keys
-from astyqueue.protocol.layout.columns import Mark, State, Type, dead_name, hidden_by, message_name
+from astyqueue.protocol.layout.columns import Mark, State, Type, dead_name, message_name
 from astyqueue.protocol.layout.rows import is_home
 from astyqueue.protocol.parallel_reads import in_parallel
 from astyqueue.protocol.row.paging import peek_snapshot, scanned_up_to, unlisted_page
 from astyqueue.protocol.row.snapshot import RowSnapshot
-from astyqueue.protocol.row.transaction import COMMIT_MESSAGES, CommitLoop, CommitPlan, RemovalPlan, timers_without
+from astyqueue.protocol.row.transaction import COMMIT_MESSAGES, CommitLoop, CommitPlan, RemovalPlan
 from astyqueue.protocol.steps import Client, Steps, read_one
 from astyqueue.store import Named
 
@@ -52,7 +52,7 @@ def _measured(row: str, levels: int, now: int, *, most: int, oldest: int) -> Ste
         snapshot = yield from peek_snapshot(row, levels, now)
     except Undecodable:
         return Depth(0)
-    count = len(snapshot.hidden)
+    count = len(snapshot.loaded_timers.hidden)
     found = list(dict.fromkeys(_returned(snapshot, now))) if oldest else []  # one may move while timers are read
     for level in range(levels):
         after: Id | None = scanned_up_to(snapshot, level)
@@ -66,10 +66,9 @@ def _measured(row: str, levels: int, now: int, *, most: int, oldest: int) -> Ste
 
 def _returned(snapshot: RowSnapshot, now: int) -> Iterator[MessageId]:
     """The messages that timers list although no consumer has them: those given back, or whose lease has run out."""
-    for timer in (snapshot.timers or {}).values():
-        for one in hidden_by(timer):
-            if isinstance(one, Mark) or timer.state != State.LEASED or timer.due <= now:
-                yield MessageId(snapshot.row, one.priority, one.id)
+    for timer, one in snapshot.loaded_timers.hidden_messages():
+        if isinstance(one, Mark) or timer.state != State.LEASED or timer.due <= now:
+            yield MessageId(snapshot.row, one.priority, one.id)
 
 
 def delete_waiting(process: Client, messages: Sequence[MessageId]) -> Steps[list[MessageId]]:
@@ -89,14 +88,14 @@ def delete_waiting(process: Client, messages: Sequence[MessageId]) -> Steps[list
 
 def _deletion(process: Client, messages: Sequence[MessageId], snapshot: RowSnapshot) -> Steps[CommitPlan | None]:
     returned = set(_returned(snapshot, process.now()))
-    wanted = [one for one in messages if one.id not in snapshot.hidden or one in returned]
+    wanted = [one for one in messages if one.id not in snapshot.loaded_timers.hidden or one in returned]
     names = [name(one.priority, one.id) for one in wanted for name in (message_name, dead_name)]
     found = (yield from read_one(Named(snapshot.row, tuple(names), values=False), exact=True)) if names else []
     dead = {column.name.id for column in found if column.name.type == Type.DEAD}
     waiting = [column.name for column in found if column.name.type == Type.MESSAGE and column.name.id not in dead]
     if not waiting:
         return None
-    plan = RemovalPlan(waiting, [], timers_without(snapshot, {name.id for name in waiting}))
+    plan = RemovalPlan(waiting, [], snapshot.loaded_timers.without({name.id for name in waiting}))
     if not is_home(snapshot.row):
         return plan
     keyed = yield from contents([MessageId(snapshot.row, name.priority, name.id) for name in waiting])

@@ -24,7 +24,6 @@ from astyqueue.protocol.layout.columns import (
     Type,
     dead_name,
     decode_dead,
-    hidden_by,
     message_name,
 )
 from astyqueue.protocol.layout.rows import Ring, key_row
@@ -252,9 +251,8 @@ def _unhidden_places(
 
 def _hidden(snapshot: RowSnapshot, now: int) -> Iterator[_Place]:
     """The states of all messages that a timer lists."""
-    for timer in (snapshot.timers or {}).values():
-        for one in hidden_by(timer):
-            yield _listed(MessageId(snapshot.row, one.priority, one.id), timer, one, now=now)
+    for timer, one in snapshot.loaded_timers.hidden_messages():
+        yield _listed(MessageId(snapshot.row, one.priority, one.id), timer, one, now=now)
 
 
 def _listed(id_: MessageId, timer: Timer, one: Entry | Mark, *, now: int) -> _Place:
@@ -373,8 +371,8 @@ class MessageBrowser:
     def _of_row(self, row: str, end: Id, now: int) -> Steps[tuple[list[MessageId], Id | None]]:
         """The next messages of a row, and the id up to which they are all; None if that is the end."""
         snapshot = yield from peek_snapshot(row, self._levels, now)
-        hidden = (one for timer in (snapshot.timers or {}).values() for one in hidden_by(timer))
-        found = [MessageId(row, one.priority, one.id) for one in hidden if self._after < one.id < end]
+        hidden = snapshot.loaded_timers.hidden_messages()
+        found = [MessageId(row, one.priority, one.id) for _, one in hidden if self._after < one.id < end]
         lasts: list[Id] = []
         for level in range(self._levels):
             some, last = yield from self._unhidden(snapshot, level, end)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import chain, islice
+from itertools import islice
 from typing import Final
 
 from astyqueue.ids import LEAST, Id
@@ -18,12 +18,12 @@ from astyqueue.model.settings import Settings
 from astyqueue.model.views import Content
 from astyqueue.protocol.admin.browse import contents
 from astyqueue.protocol.admin.settings import forget_settings
-from astyqueue.protocol.layout.columns import Type, dead_name, hidden_by, message_name
+from astyqueue.protocol.layout.columns import Type, dead_name, message_name
 from astyqueue.protocol.layout.rows import Ring, is_home
 from astyqueue.protocol.layout.unique_key import owned_keys, settle_effects
 from astyqueue.protocol.row.paging import scanned_up_to, unlisted_page
 from astyqueue.protocol.row.snapshot import RowSnapshot
-from astyqueue.protocol.row.transaction import COMMIT_MESSAGES, CommitLoop, CommitPlan, RemovalPlan, timers_without
+from astyqueue.protocol.row.transaction import COMMIT_MESSAGES, CommitLoop, CommitPlan, RemovalPlan
 from astyqueue.protocol.scheduling.schedule_commands import forget_schedules
 from astyqueue.protocol.steps import Client, Steps, read_one
 from astyqueue.store import Name, Named, Slice
@@ -51,7 +51,7 @@ def _deletion(message: MessageId, snapshot: RowSnapshot) -> Steps[CommitPlan | N
     dead = yield from read_one(Named(snapshot.row, (dead_name(message.priority, message.id),)))
     if not found and not dead:
         return None
-    plan = RemovalPlan([column.name for column in found], dead, timers_without(snapshot, {message.id}))
+    plan = RemovalPlan([column.name for column in found], dead, snapshot.loaded_timers.without({message.id}))
     return (yield from release_keys(plan, snapshot.row, {message: Content.of(found[0].value)} if found else {}))
 
 
@@ -108,7 +108,7 @@ class _Clearing:
     def plan(self, snapshot: RowSnapshot) -> Steps[CommitPlan | None]:
         """The next commit; None when nothing is left."""
         self._reached = None
-        if snapshot.value != self._header:
+        if snapshot.loaded_header.value != self._header:
             self._reset_dead()
         plan = (
             (yield from self._hidden(snapshot))
@@ -123,7 +123,7 @@ class _Clearing:
     def done(self, plan: CommitPlan, snapshot: RowSnapshot) -> None:
         """Record a commit and continue behind what it deleted, so that its tombstones are not read again."""
         self.removed += len(plan.messages)
-        self._header = snapshot.value if snapshot.known else None
+        self._header = snapshot.header.value if snapshot.header else None
         if self._reached:
             part, last = self._reached
             self._passed[part] = last
@@ -134,14 +134,13 @@ class _Clearing:
             self._passed.pop((Type.DEAD, level), None)
 
     def _hidden(self, snapshot: RowSnapshot) -> Steps[CommitPlan | None]:
-        listed = chain.from_iterable(map(hidden_by, (snapshot.timers or {}).values()))
-        names = tuple(message_name(one.priority, one.id) for one in islice(listed, _most(snapshot.row)))
+        hidden = islice(snapshot.loaded_timers.hidden_messages(), _most(snapshot.row))
+        names = tuple(message_name(one.priority, one.id) for _, one in hidden)
         if not names:
             return None
         present = yield from read_one(Named(snapshot.row, names, values=False))
-        return RemovalPlan(
-            [column.name for column in present], [], timers_without(snapshot, {name.id for name in names})
-        )
+        shrunk = snapshot.loaded_timers.without({name.id for name in names})
+        return RemovalPlan([column.name for column in present], [], shrunk)
 
     def _dead(self, snapshot: RowSnapshot) -> Steps[CommitPlan | None]:
         for level in range(self.levels):

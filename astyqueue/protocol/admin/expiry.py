@@ -17,11 +17,11 @@ from astyqueue.ids import Id
 from astyqueue.model.envelope import MessageId
 from astyqueue.protocol.admin.browse import contents
 from astyqueue.protocol.claiming.selection import EXPIRED, DeadLettered
-from astyqueue.protocol.layout.columns import Dead, Entry, State, dead_name, hidden_by
+from astyqueue.protocol.layout.columns import Dead, Entry, State, dead_name
 from astyqueue.protocol.layout.unique_key import owned_keys, settle_effects
 from astyqueue.protocol.row.paging import peek_snapshot, scanned_up_to, unlisted_page
 from astyqueue.protocol.row.snapshot import RowSnapshot
-from astyqueue.protocol.row.transaction import CommitLoop, CommitPlan, timers_without
+from astyqueue.protocol.row.transaction import CommitLoop, CommitPlan
 from astyqueue.protocol.steps import Client, Steps, read_one
 from astyqueue.store import Named, Put
 
@@ -67,7 +67,7 @@ def _plan(process: Client, life: int, snapshot: RowSnapshot) -> Steps[CommitPlan
     entries = yield from _expired(snapshot, now, life)
     if not entries:
         return None
-    plan = _Burial(shrunk=timers_without(snapshot, {entry.id for entry in entries}))
+    plan = _Burial(shrunk=snapshot.loaded_timers.without({entry.id for entry in entries}))
     found = yield from contents([MessageId(snapshot.row, entry.priority, entry.id) for entry in entries])
     freed = {}
     for entry in entries:
@@ -98,10 +98,7 @@ def _expired(snapshot: RowSnapshot, now: int, life: int) -> Steps[list[Entry]]:
 
 def _returned(snapshot: RowSnapshot, now: int) -> Iterator[Entry]:
     """The messages that timers list although no consumer has them. The next claim deletes those that are superseded."""
-    for timer in (snapshot.timers or {}).values():
-        if timer.state != State.LEASED or timer.due <= now:
-            yield from (
-                Entry(one.id, one.priority, one.spent)
-                for one in hidden_by(timer)
-                if not (isinstance(one, Entry) and one.superseded)
-            )
+    for timer, one in snapshot.loaded_timers.hidden_messages():
+        leased = timer.state == State.LEASED and timer.due > now
+        if not leased and not (isinstance(one, Entry) and one.superseded):
+            yield Entry(one.id, one.priority, one.spent)

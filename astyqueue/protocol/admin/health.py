@@ -110,7 +110,7 @@ def _read(name: str, levels: int, now: int) -> Steps[RowHealth]:
 
 
 def _note_timers(row: RowHealth, snapshot: RowSnapshot, now: int) -> None:
-    for timer in (snapshot.timers or {}).values():
+    for timer in snapshot.loaded_timers:
         if timer.due <= now and timer.state != State.NEXT_OCCURRENCE:
             row.waits(timer.due)
         if timer.state == State.LEASED and timer.due < now - STILL:

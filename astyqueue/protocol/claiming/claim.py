@@ -137,10 +137,11 @@ class _Claiming(HeaderCommits[_ClaimCommit]):
 
     def store_cursors(self) -> Steps[None]:
         """Commit the header alone, once, if scans without a claim have moved the cursors far."""
-        if self.snapshot.ids_scanned < WORTH_STORING or self.snapshot.timers is None:
+        known, timers = self.snapshot.header, self.snapshot.timers
+        if self.snapshot.ids_scanned < WORTH_STORING or known is None or timers is None:
             return  # a floor may rise only where all timers are known
         current = [list(cursors) for cursors in self.snapshot.scans.cursors]
-        picked = ClaimPlan(self.order, self.process.now(), 0, cursors=current)
+        picked = ClaimPlan(self.order, self.process.now(), 0, known, timers, cursors=current)
         yield from self.commit(_ClaimCommit(picked, [], [], [], []))
 
     def plan(self) -> Steps[_ClaimCommit | None]:
@@ -153,8 +154,8 @@ class _Claiming(HeaderCommits[_ClaimCommit]):
         worked = [plan_settle(self.process, settlement.timer, settlement.outcomes) for settlement in self.waiting]
         if not picked.anything and not any(part.sooner for part in worked):
             return None
-        known = self.snapshot.timers or {}
-        successors = [(known[name], timer_without(known[name], leaving)) for name, leaving in picked.leaving.items()]
+        timers = picked.timers.by_name
+        successors = [(timers[name], timer_without(timers[name], leaving)) for name, leaving in picked.leaving.items()]
         claims = [
             Claim(self.snapshot.row, _leased(self.process, lease, held, alone=picked.alone), held)
             for (lease, _), held in picked.groups.items()
@@ -178,7 +179,7 @@ class _Claiming(HeaderCommits[_ClaimCommit]):
             change.put(name, value)
         change.delete(*plan.picked.consumed, *self.order.unlocks)
         self.header = self._raised(plan)
-        change.raise_header(self.snapshot.value, self.header)
+        change.raise_header(plan.picked.known.value, self.header)
         return change
 
     def _raised(self, plan: _ClaimCommit) -> Header:
@@ -186,11 +187,11 @@ class _Claiming(HeaderCommits[_ClaimCommit]):
         dues = [timer.due for timer in plan.timers]
         for part in plan.worked:
             dues += [timer.due for timer in (*part.moved, *part.sooner)]
-        known = self.snapshot.next_due()
+        known = plan.picked.timers.next_due()
         floor = min(dues if known is None else [known, *dues], default=plan.picked.now)
-        version = self.snapshot.header.version + 1 if self.snapshot.header else 1
         owner = self.process.name if self.order.leases and (self.order.keeps or plan.picked.room > 0) else ""
-        return Header(version, floor, self.process.nonce(), owner, tuple(map(tuple, self.snapshot.scans.cursors)))
+        version, cursors = plan.picked.known.decoded.version + 1, tuple(map(tuple, self.snapshot.scans.cursors))
+        return Header(version, floor, self.process.nonce(), owner, cursors)
 
     def answered(self, plan: _ClaimCommit, outcome: Outcome) -> None:
         """End the settles; a refusal shows the current header, and the cursors go back to where they were."""
@@ -210,7 +211,7 @@ class _Claiming(HeaderCommits[_ClaimCommit]):
         if current == self.header.encode():
             return True
         self.snapshot.forget()
-        if current == self.snapshot.value:
+        if current == plan.picked.known.value:
             return False
         for taken in plan.claims:
             found = yield from read_column(self.snapshot.row, taken.timer.name, exact=True)
@@ -220,12 +221,11 @@ class _Claiming(HeaderCommits[_ClaimCommit]):
 
     def remember(self, plan: _ClaimCommit) -> None:
         """Update the snapshot, and add to the result what was claimed, settled and dead-lettered."""
-        picked, before = plan.picked, self.snapshot.header
-        if before and self.header.owner and before.owner != self.header.owner:
+        picked, before = plan.picked, plan.picked.known.decoded
+        if self.header.owner and before.owner != self.header.owner:
             self.claimed.previous_owner = before.owner
-        for timer, successor in plan.successors:
-            self.snapshot.replace(timer.name, [successor] if successor else [])
-        self.snapshot.raised(self.header, plan.timers, [name.id for name in picked.dead], at=picked.now)
+        dead = [name.id for name in picked.dead]
+        self.snapshot.raised(self.header, plan.successors, plan.timers, dead=dead, at=picked.now)
         for part in plan.worked:
             self.snapshot.settled(part.timer_change)
             self.claimed.settled[part.timer.name] = SettleResult([part])

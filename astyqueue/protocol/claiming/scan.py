@@ -55,15 +55,15 @@ def scan_row(
     dead-lettered.
     """
     most = MOST // 2 if is_home(snapshot.row) else MOST  # with their keys these messages are two columns each
-    picked = ClaimPlan(order, now, min(order.want, most), burials)
     snapshot.apply_settles()
-    yield from load_snapshot(snapshot, now)
+    timers = yield from load_snapshot(snapshot, now)
     snapshot.hold_back(now)
+    picked = ClaimPlan(order, now, min(order.want, most), snapshot.loaded_header, timers, burials)
     picked.cursors = [list(cursors) for cursors in snapshot.scans.cursors]
     due = _due(snapshot, picked, settling)
     if due.suspects and order.in_hand:  # settles do not bump the header, so it may be gone: check before pausing for it
-        snapshot.timers = snapshot.dead = None
-        yield from load_snapshot(snapshot, now)
+        snapshot.timers = None
+        picked.timers = yield from load_snapshot(snapshot, now)
         due = _due(snapshot, picked, settling)
     picked.drop(due.superseded)
     picked.suspect = bool(due.suspects)
@@ -85,14 +85,13 @@ def scan_row(
 
 
 def _due(snapshot: RowSnapshot, picked: ClaimPlan, settling: AbstractSet[Name]) -> ExpiredLeases:
-    timers = [timer for timer in snapshot.due(picked.now) if timer.name not in settling]
+    timers = [timer for timer in picked.timers.due(picked.now) if timer.name not in settling]
     return expired_leases(timers, picked.now, top=snapshot.levels - 1, room=picked.room)
 
 
 def _share_of_parked(snapshot: RowSnapshot, picked: ClaimPlan, parked: list[Redelivery]) -> Steps[int]:
     """Plan parked messages up to a tenth of the room; if that is none, one in every tenth commit of the row."""
-    version = snapshot.header.version if snapshot.header else 0
-    share = min(len(parked), picked.room // _PARKED or int(version % _PARKED == 0))
+    share = min(len(parked), picked.room // _PARKED or int(picked.known.decoded.version % _PARKED == 0))
     yield from _again(snapshot, picked, parked[:share])
     return share
 
@@ -177,7 +176,7 @@ def _fresh(snapshot: RowSnapshot, picked: ClaimPlan, level: int) -> Steps[None]:
         picked.has_read(columns, snapshot.sizes)
         if columns and head != ids.LEAST:
             snapshot.strides.saw(len(columns), head, columns[-1].name.id)
-        dead = yield from load_dead(snapshot)
+        dead = yield from load_dead(snapshot, picked.timers)
         left -= len(columns)
         all_passed = _take_waiting(snapshot, picked, columns, dead)
         if len(columns) < limit and all_passed:
@@ -195,7 +194,7 @@ def _take_waiting(snapshot: RowSnapshot, picked: ClaimPlan, columns: list[Column
     """Plan those messages that nothing else lists and move the head past them; False if there was no room for one."""
     if not columns:
         return True
-    hidden, taken = snapshot.hidden, picked.ids
+    hidden, taken = picked.timers.hidden, picked.ids
     snapshot.ids_scanned += len(columns)
     for column in columns:
         id_, level = column.name.id, column.name.priority
@@ -225,7 +224,7 @@ def _late(snapshot: RowSnapshot, picked: ClaimPlan, scan: int) -> Steps[None]:
         )
         columns, _ = yield from _walk(snapshot, wanted, picked.now)
         snapshot.ids_scanned += len(columns)
-        landed = [column for column in columns if column.name.id not in snapshot.hidden]
+        landed = [column for column in columns if column.name.id not in picked.timers.hidden]
         left = yield from _take_landed(snapshot, picked, landed)
         cursors[scan] = _reached(columns, left, until)
     snapshot.scans.scanned_at[scan] = picked.now

@@ -13,6 +13,8 @@ from astyqueue.model.envelope import ATTEMPTS_MOST, LEASE_MOST, Envelope, decode
 from astyqueue.protocol.layout.columns import Dead, Entry, State, Timer, dead_name, message_name
 from astyqueue.protocol.layout.unique_key import SettleEffects, settle_effects
 from astyqueue.protocol.row.bounded_reads import READ_BUDGET, MessageSizes
+from astyqueue.protocol.row.snapshot import KnownHeader
+from astyqueue.protocol.row.timer_index import TimerIndex
 from astyqueue.store import Column, Name
 from astyqueue.units import SECOND
 
@@ -79,6 +81,7 @@ Group = tuple[int, Part | None]
 class ClaimPlan:
     """A claim that is planned, not yet committed; `read` counts the bytes of messages that were read for it.
 
+    `known` and `timers`: the header that its commit expects, and the timers that were read under it.
     `leaving`: the ids that leave each timer. `superseded`: messages that are deleted instead. `early`: messages that
     may not be claimed yet, by the moment (microseconds) until which they are hidden. `buried`: messages to dead-letter,
     at most `burials`.
@@ -87,6 +90,8 @@ class ClaimPlan:
     order: ClaimRequest
     now: int
     room: int
+    known: KnownHeader
+    timers: TimerIndex
     burials: int = 0
     groups: dict[Group, list[ClaimedMessage]] = field(default_factory=dict)
     dead: dict[Name, bytes] = field(default_factory=dict)

@@ -56,6 +56,6 @@ def unlisted_page(
         return Page([], None)
     first, last = columns[0].name.id, columns[-1].name.id
     dead = yield from read_one(Slice(snapshot.row, Type.DEAD, level, after=first, until=ids.behind(last), values=False))
-    elsewhere = snapshot.hidden.union(column.name.id for column in dead)
+    elsewhere = snapshot.loaded_timers.hidden.union(column.name.id for column in dead)
     alive = [column.name.id for column in columns if column.name.id not in elsewhere]
     return Page(alive, last if len(columns) == limit else None)

@@ -81,7 +81,7 @@ def _listing(process: Client, names: tuple[Name, ...], snapshot: RowSnapshot) ->
     dead = yield from read_one(
         Named(snapshot.row, tuple(dead_name(name.priority, name.id) for name in names), values=False)
     )
-    elsewhere = snapshot.hidden.union(column.name.id for column in dead)
+    elsewhere = snapshot.loaded_timers.hidden.union(column.name.id for column in dead)
     lost = [column.name for column in present if column.name.id not in elsewhere]
     if not lost:
         return None
@@ -133,7 +133,9 @@ class RowRescan:
             return []
         if not self._landed:
             columns = yield from self._walks[0].step(PAGE_SIZE)
-            self._landed = [column.name for column in columns if column.name.id not in self._snapshot.hidden]
+            self._landed = [
+                column.name for column in columns if column.name.id not in self._snapshot.loaded_timers.hidden
+            ]
             self.looked += len(columns)
             self._walks = [walk for walk in self._walks if not walk.over]
         stranded = (yield from self._living(self._landed)) if self._landed else []

@@ -12,97 +12,105 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from astyqueue import ids
-from astyqueue.ids import Id
-from astyqueue.protocol.layout.columns import HEADER, Header, State, Timer, Type, decode_header, decode_timer
+from astyqueue.ids import Id, Nonce
+from astyqueue.protocol.layout.columns import HEADER, Header, Timer, Type, decode_header, decode_timer
 from astyqueue.protocol.row.bounded_reads import MessageSizes, ScanWindow, read_in_pages
 from astyqueue.protocol.row.cursors import SCAN_LAGS, ScanCursors
-from astyqueue.protocol.row.timer_index import TimerIndex
+from astyqueue.protocol.row.timer_index import TimerChange, TimerIndex
 from astyqueue.protocol.steps import Steps, read, read_column
 from astyqueue.store import Name, Slice
 from astyqueue.units import NEVER
 
-#: States of timers whose messages any process may claim once the timer is due.
-CLAIMABLE: Final = frozenset({State.LEASED, State.BACKING_OFF, State.SNOOZED, State.PARKED})
 #: After this many ids without a claim the cursors are stored, so that no other process scans those ids again.
 WORTH_STORING: Final = 1_000
 _TIMERS_A_PAGE: Final = 1_000
+#: Stands for the header of a row that no process has committed to.
+_NONE_YET: Final = Header(0, 0, Nonce(b""), "", ())
 
 
-class TimerChange(NamedTuple):
-    """What a settle did to one timer of a row: the timers in its place, and the messages it dead-lettered.
+class KnownHeader(NamedTuple):
+    """A row's header as a commit expects it: its bytes, None if the row has none yet, and what they say."""
 
-    `raised`: for a header commit, the header that was known before it and the one that it wrote.
-    """
-
-    timer: Timer
-    successors: tuple[Timer, ...]
-    dead: tuple[Id, ...]
-    raised: tuple[bytes | None, Header] | None
+    value: bytes | None
+    decoded: Header
 
 
 @dataclass(slots=True)
 class RowSnapshot:
     """A row as one process sees it. Losing or corrupting it costs extra reads, never a message.
 
-    `fires`: this process fires schedules, so an occurrence that is due is a reason to scan. `valid_at`: when the header
-    was last known to be current. `ids_scanned`: ids that this process scanned since the last header commit; at 1 000
-    the cursors are stored. `claimed_since_late_scan`: messages that this process claimed, whose tombstones the last
-    late scan has not passed yet. `strides`, `strides_of_timers`: how much time one read of messages, or of timers, may
-    cover.
+    `header` and `timers` are None until they are read, and again when they may be outdated: timers are known only under
+    a header that was known before them, and with them their due times and the dead letters are forgotten.
+    `fires`: this process fires schedules, so an occurrence that is due is a reason to scan; `postponed`: occurrences
+    that it cannot fire now, with the moment at which it tries again. `valid_at`: when the header was last known to be
+    current. `ids_scanned`: ids that this process scanned since the last header commit; at 1 000 the cursors are stored.
+    `claimed_since_late_scan`: messages that this process claimed, whose tombstones the last late scan has not passed
+    yet. `strides`, `strides_of_timers`: how much time one read of messages, or of timers, may cover.
     """
 
     row: str
     levels: int
     fires: bool = False
-    known: bool = False
-    value: bytes | None = None
-    header: Header | None = None
-    timers: dict[Name, Timer] | None = None
-    dead: set[Id] | None = None
-    hidden: set[Id] = field(default_factory=set)
+    header: KnownHeader | None = None
+    timers: TimerIndex | None = None
     scans: ScanCursors = field(default_factory=ScanCursors)
     ids_scanned: int = 0
     claimed_since_late_scan: int = 0
     valid_at: int = 0
-    upcoming: TimerIndex = field(default_factory=TimerIndex)
+    postponed: dict[Name, int] = field(default_factory=dict)
     sizes: MessageSizes = field(default_factory=MessageSizes)
     strides: ScanWindow = field(default_factory=ScanWindow)
     strides_of_timers: ScanWindow = field(default_factory=ScanWindow)
-    _settled: list[TimerChange] = field(default_factory=list)
 
     def __repr__(self) -> str:
         """The row, and how much of it is known."""
-        header = f"header {self.header.version if self.header else 0}" if self.known else "unknown"
-        timers = "unread" if self.timers is None else len(self.timers)
-        return f"<RowSnapshot {self.row}: {header}, timers {timers}, hidden {len(self.hidden)}>"
+        header = f"header {self.header.decoded.version}" if self.header else "header unknown"
+        return f"<RowSnapshot {self.row}: {header}, {self.timers or 'timers unread'}>"
+
+    @property
+    def loaded_header(self) -> KnownHeader:
+        """The header, for plans that are made after it was loaded."""
+        if self.header is None:
+            raise _not_loaded(self.row, "header")
+        return self.header
+
+    @property
+    def loaded_timers(self) -> TimerIndex:
+        """The timers, for plans that are made after they were loaded."""
+        if self.timers is None:
+            raise _not_loaded(self.row, "timers")
+        return self.timers
 
     def forget(self) -> None:
         """Forget header, timers and dead letters; the next load reads them again."""
-        self.known = False
-        self._forget_timers()
+        self.header = self.timers = None
+
+    def forget_dead(self) -> None:
+        """Forget the dead letters."""
+        if self.timers is not None:
+            self.timers.dead = None
 
     def learn(self, value: bytes | None, now: int, written: int | None = None) -> None:
         """Use a header as read, or as a refusal showed it; under another header, timers and dead letters are forgotten.
 
         A cursor counts as at most the header's write time less the scan's lag: a clock that ran ahead hides nothing.
         """
-        if self.known and value == self.value:
+        if self.header is not None and value == self.header.value:
             self._forget_timers_if_refused(written)
             return
-        self.header = decode_header(self.row, value) if value is not None else None
-        self.known, self.value, self.valid_at = True, value, now
-        self._forget_timers()
-        self.scans.take_over(self.header.cursors if self.header else (), self.levels)
+        header = decode_header(self.row, value) if value is not None else _NONE_YET
+        self.header, self.timers, self.valid_at = KnownHeader(value, header), None, now
+        self.scans.take_over(header.cursors, self.levels)
         self.hold_back(min(now, written) if written is not None else now)
 
     def _forget_timers_if_refused(self, written: int | None) -> None:
         # without a write time the header comes from a refused commit; if it is unchanged, a timer has changed
         if written is None:
-            self._forget_timers()
+            self.timers = None
 
     def check_header(self, value: bytes | None, now: int) -> None:
         """Compare a header from a plain read: if it differs, forget the snapshot. It may be old, so it is not used."""
-        if not self.known or value != self.value:
+        if self.header is None or value != self.header.value:
             self.forget()
         else:
             self.valid_at = now
@@ -111,51 +119,57 @@ class RowSnapshot:
     def hold_back(self, now: int) -> None:
         """Move cursors back to at most `now` less their lags; if a head moved, the dead letters are read again."""
         if self.scans.hold_back(now):
-            self.dead = None
+            self.forget_dead()
 
     def clock_was_set_back(self, now: int) -> None:
         """Move cursors back, as `hold_back` does, and fire postponed occurrences when they are due by the new time."""
         self.hold_back(now)
-        self.upcoming.postponed.clear()
+        self.postponed.clear()
 
-    def refused(self, value: bytes | None, now: int, cursors: list[list[Id]]) -> bool:
-        """Use the header that a refusal showed, and set the cursors back to `cursors`; always False.
+    def refused(self, value: bytes | None, now: int, cursors: list[list[Id]]) -> None:
+        """Use the header that a refusal showed, and set the cursors back to `cursors`.
 
         A refusal shows no write time, so a cursor from a clock that ran ahead could hide messages sent since. If this
         snapshot was current within the first late scan's lag, late scans find them; otherwise the header is read again.
         """
         self.scans.cursors = cursors
-        if value != self.value and self.valid_at < now - SCAN_LAGS[1]:
+        if value != self.loaded_header.value and self.valid_at < now - SCAN_LAGS[1]:
             self.forget()
         else:
             self.learn(value, now)
-        return False
 
-    def raised(self, header: Header, timers: Iterable[Timer], dead: Iterable[Id], *, at: int | None = None) -> None:
+    def raised(
+        self,
+        header: Header,
+        replaced: Iterable[tuple[Timer, Timer | None]],
+        added: Iterable[Timer],
+        *,
+        dead: Iterable[Id] = (),
+        at: int | None = None,
+    ) -> None:
         """Record a header commit of this process, planned `at` this moment: its header, timers and dead letters."""
         self.valid_at = self.valid_at if at is None else at
-        if self.known:
-            self.header, self.value = header, header.encode()
-        known = list(timers)
-        self.replace(None, known)
-        self._add_dead(dead)
+        if self.header is not None:
+            self.header = KnownHeader(header.encode(), header)
+        listed = list(added)
+        if self.timers is not None:
+            for timer, left in replaced:
+                self.timers.replace(timer, [left] if left else [])
+            for timer in listed:
+                self.timers.add(timer)
+            self._add_dead(self.timers, dead)
         self.ids_scanned = 0
-        self.claimed_since_late_scan += sum(len(timer.entries) for timer in known)
-
-    def _forget_timers(self) -> None:
-        self.timers = None
-        self.dead = None
-        self._settled.clear()
+        self.claimed_since_late_scan += sum(len(timer.entries) for timer in listed)
 
     def settled(self, change: TimerChange) -> None:
         """Record a settle of this process. It counts from the next scan on: a running scan read its messages before it.
 
         If it bumped the header that is known here, no other process has claimed since, and the snapshot stays valid.
         """
-        self._settled.append(change)
-        if change.raised and self.known and change.raised[0] == self.value:
-            self.header = change.raised[1]
-            self.value = self.header.encode()
+        if self.timers is not None:
+            self.timers.settled.append(change)
+        if change.raised and self.header is not None and change.raised[0] == self.header.value:
+            self.header = KnownHeader(change.raised[1].encode(), change.raised[1])
 
     def apply_settles(self) -> None:
         """Apply the settles since the last scan, before anything is read.
@@ -163,87 +177,57 @@ class RowSnapshot:
         If a settle met another value of its timer than is cached, it followed a commit of this process with an unknown
         outcome. What that commit moved is in unknown timers, so all timers are read again.
         """
-        settled, self._settled = self._settled, []
-        for change in settled:
-            if self.timers is None:
-                return
-            remembered = self.timers.get(change.timer.name)
-            if remembered is None or remembered.value != change.timer.value:
-                self._forget_timers()
-                return
-            self.replace(change.timer.name, change.successors)
-            self._add_dead(change.dead)
-
-    def replace(self, gone: Name | None, timers: Iterable[Timer]) -> None:
-        """Cache these timers in the place of one that is gone."""
-        if self.timers is None:
+        if (timers := self.timers) is None:
             return
-        if gone is not None and (timer := self.timers.pop(gone, None)):
-            self.hidden.difference_update(_hidden_by(timer))
-        for timer in timers:
-            self._remember(self.timers, timer)
+        settled, timers.settled = timers.settled, []
+        for change in settled:
+            known = timers.by_name.get(change.timer.name)
+            if known is None or known.value != change.timer.value:
+                self.timers = None
+                return
+            timers.replace(change.timer, change.successors)
+            self._add_dead(timers, change.dead)
 
-    def remember(self, timers: Iterable[Timer]) -> None:
-        """Cache all timers of the row, as just read."""
-        self.hidden.clear()
-        self.upcoming.clear()
-        known: dict[Name, Timer] = {}
-        self.timers = known
-        for timer in timers:
-            self._remember(known, timer)
-
-    def _add_dead(self, dead: Iterable[Id]) -> None:
+    def _add_dead(self, timers: TimerIndex, dead: Iterable[Id]) -> None:
         # no scan needs the dead letters that the first scan has passed
-        if self.dead is not None:
+        if timers.dead is not None:
             head = min(self.scans.heads)
-            self.dead.update(id_ for id_ in dead if id_ > head)
-
-    def _remember(self, known: dict[Name, Timer], timer: Timer) -> None:
-        known[timer.name] = timer
-        self.hidden.update(_hidden_by(timer))
-        self.upcoming.add(timer, known)
-
-    def next_due(self) -> int | None:
-        """A moment no later than the first due time of the row's timers, of any state; None without timers."""
-        return self.upcoming.earliest(self.timers or {})
-
-    def due(self, now: int) -> list[Timer]:
-        """The claimable timers that are due, or have a mark that is, the earliest first."""
-        found = self.upcoming.claimable(self.timers or {}, now)
-        return [timer for timer in found if timer.state in CLAIMABLE]
+            timers.dead.update(id_ for id_ in dead if id_ > head)
 
     @property
     def next_occurrence(self) -> int | None:
         """When this process can fire the next occurrence; None if it fires no schedules or knows of no occurrence."""
-        return self.upcoming.next_occurrence(self.timers) if self.fires and self.timers else None
+        if not self.fires or (timers := self.timers) is None:
+            return None
+        self.postponed = {name: moment for name, moment in self.postponed.items() if name in timers.by_name}
+        return timers.next_occurrence(self.postponed)
 
     def next_scan(self, now: int) -> int | None:
         """When to scan this row again even if no message is sent; None for no such moment."""
-        due = self.upcoming.next_claim(self.timers or {}), self.next_occurrence
+        due = self.timers.next_claim() if self.timers is not None else None, self.next_occurrence
         soonest = min([self.scans.next_late(now), *[moment for moment in due if moment is not None]])
         return soonest if soonest < NEVER else None
 
 
-def _hidden_by(timer: Timer) -> list[Id]:
-    return [entry.id for entry in timer.entries] + [mark.id for mark in timer.marks]
+def _not_loaded(row: str, part: str) -> RuntimeError:
+    return RuntimeError(f"row {row}: its {part} must be loaded first")
 
 
-def load_header(snapshot: RowSnapshot, now: int) -> Steps[None]:
-    """Make sure that the row's header is known, by an exact read: enough for commits that claim nothing."""
-    if not snapshot.known:
+def load_header(snapshot: RowSnapshot, now: int) -> Steps[KnownHeader]:
+    """The row's header, if it is not known by an exact read: enough for commits that claim nothing."""
+    if snapshot.header is None:
         column = yield from read_column(snapshot.row, HEADER, exact=True)
         snapshot.learn(column.value if column else None, now, column.written if column else None)
+    return snapshot.loaded_header
 
 
-def load_snapshot(snapshot: RowSnapshot, now: int) -> Steps[None]:
-    """Make sure that the header and all timers of the row are known; the header is read first."""
-    yield from load_header(snapshot, now)
+def load_snapshot(snapshot: RowSnapshot, now: int) -> Steps[TimerIndex]:
+    """All timers of the row, read if they are not known; the header is read before them."""
+    header = snapshot.header or (yield from load_header(snapshot, now))
     if snapshot.timers is None:
-        timers = yield from read_all_timers(
-            snapshot.row, snapshot.header.floor if snapshot.header else 0, snapshot.strides_of_timers
-        )
-        snapshot.remember(timers)
-        snapshot.dead = None
+        timers = yield from read_all_timers(snapshot.row, header.decoded.floor, snapshot.strides_of_timers)
+        snapshot.timers = TimerIndex(timers)
+    return snapshot.timers
 
 
 def read_all_timers(row: str, floor: int, strides: ScanWindow | None = None) -> Steps[list[Timer]]:
@@ -256,13 +240,13 @@ def read_all_timers(row: str, floor: int, strides: ScanWindow | None = None) -> 
     return [decode_timer(row, column.name, column.value) for column in columns]
 
 
-def load_dead(snapshot: RowSnapshot) -> Steps[set[Id]]:
-    """The dead letters behind the heads: read after the messages, or cached since the timers were read."""
-    if snapshot.dead is None:
+def load_dead(snapshot: RowSnapshot, timers: TimerIndex) -> Steps[set[Id]]:
+    """The dead letters behind the heads: read after the messages, or cached since these timers were read."""
+    if timers.dead is None:
         slices = [
             Slice(snapshot.row, Type.DEAD, level, after=head, values=False)
             for level, head in enumerate(snapshot.scans.heads)
         ]
         found = yield from read(*slices)
-        snapshot.dead = {column.name.id for columns in found for column in columns}
-    return snapshot.dead
+        timers.dead = {column.name.id for columns in found for column in columns}
+    return timers.dead

@@ -1,113 +1,156 @@
-"""When the timers of a row are due: those whose messages any process may claim, and next occurrences of schedules."""
+"""The timers of a row as one process knows them: what they hide, when they are due, and which messages are dead."""
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Final
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final, NamedTuple
 
 from astyqueue import ids
 from astyqueue.ids import Id
-from astyqueue.protocol.layout.columns import State, Timer, hidden_by
+from astyqueue.protocol.layout.columns import Entry, Header, Mark, State, Timer, hidden_by, timer_without
 from astyqueue.store import Name
 
-Timers = Mapping[Name, Timer]
 Heap = list[tuple[int, Name]]
 #: A heap is swept when it has more than _STALE entries for each known timer, and for _FEW more.
 _STALE: Final = 4
 _FEW: Final = 1_000
 
 
-@dataclass(slots=True)
-class TimerIndex:
-    """The due times of a row's known timers. Entries of timers that are gone are dropped when they come up.
+class TimerChange(NamedTuple):
+    """What a settle did to one timer of a row: the timers in its place, and the messages it dead-lettered.
 
-    `postponed`: occurrences that this process cannot fire now, with the moment at which it tries again.
+    `raised`: for a header commit, the header that was known before it and the one that it wrote.
     """
 
-    postponed: dict[Name, int] = field(default_factory=dict)
-    _claimable: Heap = field(default_factory=list)
-    _occurrences: Heap = field(default_factory=list)
+    timer: Timer
+    successors: tuple[Timer, ...]
+    dead: tuple[Id, ...]
+    raised: tuple[bytes | None, Header] | None
+
+
+class TimerIndex:
+    """All timers of a row, and what is known only as long as they are: to forget them is to forget all of it.
+
+    `hidden`: the messages that they list. `dead`: the dead letters beyond the head, None until they are read, which is
+    after the messages. `settled`: settles of this process that the next scan applies. Entries of the due times of
+    timers that are gone are dropped when they come up.
+    """
+
+    __slots__ = ("_claimable", "_occurrences", "_timers", "by_name", "dead", "hidden", "settled")
+
+    def __init__(self, timers: Iterable[Timer] = ()) -> None:
+        """The timers as just read: all that the row has."""
+        self.hidden: set[Id] = set()
+        self.dead: set[Id] | None = None
+        self.settled: list[TimerChange] = []
+        self._timers: dict[Name, Timer] = {}
+        self.by_name: Mapping[Name, Timer] = self._timers
+        self._claimable: Heap = []
+        self._occurrences: Heap = []
+        for timer in timers:
+            self.add(timer)
 
     def __repr__(self) -> str:
-        """The number of entries."""
-        claimable, occurrences = len(self._claimable), len(self._occurrences)
-        return f"<TimerIndex: {claimable} claimable, {occurrences} occurrences, {len(self.postponed)} postponed>"
+        """The number of timers, and of the messages that they hide."""
+        return f"<TimerIndex: {len(self._timers)} timers, {len(self.hidden)} messages hidden>"
 
-    def clear(self) -> None:
-        """Forget all timers. Postponed occurrences stay postponed."""
-        self._claimable.clear()
-        self._occurrences.clear()
+    def __iter__(self) -> Iterator[Timer]:
+        """Each timer."""
+        return iter(self._timers.values())
 
-    def add(self, timer: Timer, known: Timers) -> None:
+    def occurrences_of(self, schedule: str) -> list[Timer]:
+        """The timers of a schedule's next occurrences."""
+        return [timer for timer in self.in_state(State.NEXT_OCCURRENCE) if timer.holder == schedule]
+
+    def in_state(self, state: State) -> list[Timer]:
+        """The timers of one state."""
+        return [timer for timer in self if timer.state == state]
+
+    def hidden_messages(self) -> Iterator[tuple[Timer, Entry | Mark]]:
+        """Each message that a timer lists, and that timer."""
+        return ((timer, one) for timer in self for one in hidden_by(timer))
+
+    def without(self, leaving: set[Id]) -> list[tuple[Timer, Timer | None]]:
+        """Each timer that lists one of these messages, and what remains of it: its other receipts stay valid."""
+        listing = [timer for timer in self if any(one.id in leaving for one in hidden_by(timer))]
+        return [(timer, timer_without(timer, leaving)) for timer in listing]
+
+    def add(self, timer: Timer) -> None:
         """Add a timer and the marks in it."""
+        self._timers[timer.name] = timer
+        self.hidden.update([one.id for one in hidden_by(timer)])
         if timer.state == State.NEXT_OCCURRENCE:
             heapq.heappush(self._occurrences, (timer.due, timer.name))
-            self._occurrences = _swept(self._occurrences, known)
+            self._occurrences = _swept(self._occurrences, self._timers)
             return
         for due in (timer.due, *[mark.due for mark in timer.marks]):
             heapq.heappush(self._claimable, (due, timer.name))
-        self._claimable = _swept(self._claimable, known)
+        self._claimable = _swept(self._claimable, self._timers)
 
-    def earliest(self, known: Timers) -> int | None:
-        """When the first timer or mark is due; None if there is none."""
-        firsts = _first(self._claimable, known), _first(self._occurrences, known)
+    def replace(self, gone: Timer, successors: Iterable[Timer]) -> None:
+        """Put these timers in the place of one that is gone."""
+        if timer := self._timers.pop(gone.name, None):
+            self.hidden.difference_update([one.id for one in hidden_by(timer)])
+        for timer in successors:
+            self.add(timer)
+
+    def next_due(self) -> int | None:
+        """When the first timer or mark is due, of any state; None if there is none."""
+        firsts = _first(self._claimable, self._timers), _first(self._occurrences, self._timers)
         return min([due for due in firsts if due is not None], default=None)
 
-    def next_claim(self, known: Timers) -> int | None:
+    def next_claim(self) -> int | None:
         """When the next message of a timer may be claimed; None if there is none."""
-        return _first(self._claimable, known)
+        return _first(self._claimable, self._timers)
 
-    def next_occurrence(self, known: Timers) -> int | None:
-        """When the next occurrence can fire in this process; a postponed one counts from its postponement's end on."""
-        first = _first(self._occurrences, known)
-        if first is None or not self.postponed:
+    def next_occurrence(self, postponed: Mapping[Name, int]) -> int | None:
+        """When the next occurrence can fire; a postponed one counts from the moment that is given for it on."""
+        first = _first(self._occurrences, self._timers)
+        if first is None or not postponed:
             return first
-        self.postponed = {name: moment for name, moment in self.postponed.items() if name in known}
-        free = (due for due, name in self._occurrences if name in known and name not in self.postponed)
-        return min((*free, *self.postponed.values()), default=None)
+        free = (due for due, name in self._occurrences if name in self._timers and name not in postponed)
+        return min((*free, *[moment for name, moment in postponed.items() if name in self._timers]), default=None)
 
-    def claimable(self, known: Timers, now: int) -> list[Timer]:
-        """The timers that are due, or have a mark that is, the earliest first; of one moment, the oldest messages."""
+    def due(self, now: int) -> list[Timer]:
+        """The claimable timers that are due, or have a mark that is, the earliest first.
+
+        Of one moment, the one with the oldest message comes first.
+        """
+        names: dict[Name, None] = {}
+        while (popped := _pop(self._claimable, self._timers, now)) is not None:
+            names[popped] = None
         found: list[tuple[int, Id, Name]] = []
-        for name in _due(self._claimable, known, now):
-            timer = known[name]
+        for name in names:
+            timer = self._timers[name]
             due = min([timer.due, *[mark.due for mark in timer.marks]])
             heapq.heappush(self._claimable, (due, name))
             found.append((due, min([one.id for one in hidden_by(timer)], default=ids.LEAST), name))
-        return [known[name] for _, _, name in sorted(found)]
+        return [self._timers[name] for _, _, name in sorted(found)]
 
-    def occurrences(self, known: Timers, now: int, limit: int) -> list[Timer]:
+    def due_occurrences(self, now: int, limit: int, postponed: Mapping[Name, int]) -> list[Timer]:
         """Up to `limit` timers of occurrences that are due and not postponed, the earliest first."""
         found: list[Name] = []
         passed: list[Name] = []
-        while len(found) < limit and (name := _pop(self._occurrences, known, now)) is not None:
-            (passed if self.postponed.get(name, 0) > now else found).append(name)
+        while len(found) < limit and (name := _pop(self._occurrences, self._timers, now)) is not None:
+            (passed if postponed.get(name, 0) > now else found).append(name)
         for name in (*found, *passed):
             heapq.heappush(self._occurrences, (ids.moment(name.id), name))
-        return [known[name] for name in dict.fromkeys(found)]
+        return [self._timers[name] for name in dict.fromkeys(found)]
 
 
-def _first(heap: Heap, known: Timers) -> int | None:
+def _first(heap: Heap, known: Mapping[Name, Timer]) -> int | None:
     while heap and heap[0][1] not in known:
         heapq.heappop(heap)
     return heap[0][0] if heap else None
 
 
-def _pop(heap: Heap, known: Timers, now: int) -> Name | None:
+def _pop(heap: Heap, known: Mapping[Name, Timer], now: int) -> Name | None:
     first = _first(heap, known)
     return heapq.heappop(heap)[1] if first is not None and first <= now else None
 
 
-def _due(heap: Heap, known: Timers, now: int) -> dict[Name, None]:
-    found: dict[Name, None] = {}
-    while (name := _pop(heap, known, now)) is not None:
-        found[name] = None
-    return found
-
-
-def _swept(heap: Heap, known: Timers) -> Heap:
+def _swept(heap: Heap, known: Mapping[Name, Timer]) -> Heap:
     if len(heap) <= _STALE * (len(known) + _FEW):
         return heap
     left = [(due, name) for due, name in set(heap) if name in known]

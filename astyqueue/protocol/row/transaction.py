@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Final, Generic, NamedTuple, TypeVar
 
 from astyqueue.errors import OutcomeUnknown, StoreError, StoreUnavailable
-from astyqueue.ids import Id, Nonce
+from astyqueue.ids import Nonce
 from astyqueue.model.envelope import queue_of
 from astyqueue.protocol.coordination.doorbell import RowRequest, request_row
-from astyqueue.protocol.layout.columns import HEADER, Header, Timer, decode_header, hidden_by, timer_without
+from astyqueue.protocol.layout.columns import HEADER, Header, Timer, decode_header
 from astyqueue.protocol.row.snapshot import RowSnapshot, load_snapshot
 from astyqueue.protocol.steps import BATCH_COLUMNS, Client, Steps, commit, read_column, read_one
 from astyqueue.store import Batch, Column, Committed, Expectation, Name, Named, Outcome, Put
@@ -247,14 +247,6 @@ class RemovalPlan(CommitPlan):
 Planning = Callable[[RowSnapshot], Steps[CommitPlan | None]]
 
 
-def timers_without(snapshot: RowSnapshot, leaving: set[Id]) -> list[tuple[Timer, Timer | None]]:
-    """Each known timer that lists one of these messages, and what remains of it: its other receipts stay valid."""
-    timers = (snapshot.timers or {}).values()
-    return [
-        (timer, timer_without(timer, leaving)) for timer in timers if any(one.id in leaving for one in hidden_by(timer))
-    ]
-
-
 class _Unanswered(NamedTuple):
     """A commit without an answer: the header it expects, without which the store refuses it, and what it raised."""
 
@@ -274,7 +266,7 @@ class CommitLoop(HeaderCommits[CommitPlan]):
 
     process: Client
     snapshot: RowSnapshot
-    knowing: Callable[[RowSnapshot, int], Steps[None]] = load_snapshot
+    knowing: Callable[[RowSnapshot, int], Steps[object]] = load_snapshot
     _planning: Planning = field(init=False)
     _header: Header = field(init=False)
     _unanswered: _Unanswered | None = field(init=False, default=None)
@@ -296,7 +288,7 @@ class CommitLoop(HeaderCommits[CommitPlan]):
     def plan(self) -> Steps[CommitPlan | None]:
         """Load the row and plan."""
         yield from self.knowing(self.snapshot, self.process.now())
-        if self._unanswered and self._unanswered.expects != self.snapshot.value:
+        if self._unanswered and self._unanswered.expects != self.snapshot.loaded_header.value:
             self._unanswered = None
         plan = yield from self._planning(self.snapshot)
         if plan is None and self._unanswered and self._unanswered.acts_late:
@@ -308,19 +300,17 @@ class CommitLoop(HeaderCommits[CommitPlan]):
         yield from ()
         change = RowTransaction(self.snapshot.row)
         plan.add_to(change)
-        self._header = bump_header(self.process, change, self.snapshot.value, due=plan.due)
+        self._header = bump_header(self.process, change, self.snapshot.loaded_header.value, due=plan.due)
         return change
 
     def remember(self, plan: CommitPlan) -> None:
         """Keep the snapshot for the next commit."""
         self._unanswered = None
-        for timer, left in plan.shrunk:
-            self.snapshot.replace(timer.name, [left] if left else [])
-        self.snapshot.raised(self._header, plan.listed, ())
+        self.snapshot.raised(self._header, plan.shrunk, plan.listed)
 
     def read_back(self, plan: CommitPlan, unknown: OutcomeUnknown) -> Steps[bool]:
         """Whether the commit was applied: yes if the row has our header, no if the previous one; else by its traces."""
-        known = self.snapshot.value
+        known = self.snapshot.loaded_header.value
         self.snapshot.forget()
         column = yield from read_column(self.snapshot.row, HEADER, exact=True)
         current = column.value if column else None

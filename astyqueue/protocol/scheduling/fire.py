@@ -27,7 +27,7 @@ from astyqueue.protocol.layout.schedule_column import (
 )
 from astyqueue.protocol.layout.unique_key import KeyOwner
 from astyqueue.protocol.row.snapshot import RowSnapshot, load_snapshot
-from astyqueue.protocol.row.transaction import HeaderCommits, RowTransaction, bump_header, timers_without
+from astyqueue.protocol.row.transaction import HeaderCommits, RowTransaction, bump_header
 from astyqueue.protocol.scheduling.policies import Decision, LastRun, SkippedOccurrences, decide, skipped_by
 from astyqueue.protocol.sending.key_index import write_key_hints
 from astyqueue.protocol.sending.key_state import keys_of
@@ -174,9 +174,9 @@ class _Firings(HeaderCommits[Firing]):
             self._planned += 1
             now = self.process.now()
             snapshot.apply_settles()
-            yield from load_snapshot(snapshot, now)
+            timers = yield from load_snapshot(snapshot, now)
             self._report_read_back()
-            due = snapshot.upcoming.occurrences(snapshot.timers or {}, now, TOGETHER)
+            due = timers.due_occurrences(now, TOGETHER, snapshot.postponed)
             if not due:
                 break
             firing = Firing(now, {timer.name: timer for timer in due})
@@ -185,9 +185,9 @@ class _Firings(HeaderCommits[Firing]):
             self._decide(row, firing, runs)
             firing.keys = yield from keys_of(row, firing.ended)
             for name in firing.known.keys() - firing.decisions.keys():
-                snapshot.upcoming.postponed[name] = now + WAITS
+                snapshot.postponed[name] = now + WAITS
             for name in firing.timers.keys() - firing.known.keys() - set(firing.gone):
-                snapshot.upcoming.postponed[name] = now + UNKNOWN_FOR
+                snapshot.postponed[name] = now + UNKNOWN_FOR
             if firing.anything:
                 return firing
         return None
@@ -254,7 +254,7 @@ class _Firings(HeaderCommits[Firing]):
             self._replace(change, plan, name)
         for name in plan.gone:
             change.replace(plan.timers[name], None)
-        plan.shrunk = timers_without(self.snapshot, plan.cancelled) if plan.cancelled else []
+        plan.shrunk = self.snapshot.loaded_timers.without(plan.cancelled) if plan.cancelled else []
         for timer, left in plan.shrunk:
             change.replace(timer, left)
         change.delete(*[message_name(*one.cancelled) for one in plan.decisions.values() if one.cancelled])
@@ -264,7 +264,7 @@ class _Firings(HeaderCommits[Firing]):
         for timer in plan.listed:
             change.put_timer(timer)
         due = min((timer.due for timer in plan.listed), default=None)
-        self._header = bump_header(self.process, change, self.snapshot.value, due=due)
+        self._header = bump_header(self.process, change, self.snapshot.loaded_header.value, due=due)
         return change
 
     def _replace(self, change: RowTransaction, firing: Firing, name: Name) -> None:
@@ -294,26 +294,25 @@ class _Firings(HeaderCommits[Firing]):
         """Always False, without a request: the next plan reads what this process or another fired."""
         yield from ()
         self._forget(plan.timers)
-        self._unanswered = self.snapshot.value
+        self._unanswered = self.snapshot.loaded_header.value
         self.snapshot.forget()
         return False
 
     def _report_read_back(self) -> None:
         """Notify observers if the header shows whether a commit without an answer was applied."""
         known, self._unanswered = self._unanswered, None
-        if known is not None and self.snapshot.value in (known, self._header.encode()):
-            self.process.read_back(self.snapshot.row, "fire", applied=self.snapshot.value != known)
+        current = self.snapshot.loaded_header.value
+        if known is not None and current in (known, self._header.encode()):
+            self.process.read_back(self.snapshot.row, "fire", applied=current != known)
 
     def remember(self, plan: Firing) -> None:
         """Update the snapshot and the cached schedules."""
-        self._forget((*plan.decisions, *plan.gone))
-        for name in (*plan.decisions, *plan.gone):
-            self.snapshot.replace(name, [])
+        fired = (*plan.decisions, *plan.gone)
+        self._forget(fired)
         for name, known in plan.successors.items():
             self.known[self.snapshot.row, name] = known
-        for timer, left in plan.shrunk:
-            self.snapshot.replace(timer.name, [left] if left else [])
-        self.snapshot.raised(self._header, plan.listed, (), at=plan.now)
+        replaced = [*[(plan.timers[name], None) for name in fired], *plan.shrunk]
+        self.snapshot.raised(self._header, replaced, plan.listed, at=plan.now)
 
     def again(self, refused: int) -> Steps[bool]:  # noqa: ARG002 - refusals between applied commits count too
         """Try again; after three refusals in all this process leaves the row for now."""

@@ -21,7 +21,7 @@ from astyqueue.protocol.layout.schedule_column import (
 )
 from astyqueue.protocol.layout.unique_key import KeyOwningSchedule, key_name
 from astyqueue.protocol.row.snapshot import RowSnapshot
-from astyqueue.protocol.row.transaction import CommitLoop, CommitPlan, timers_without
+from astyqueue.protocol.row.transaction import CommitLoop, CommitPlan
 from astyqueue.protocol.scheduling.fire import FiredOccurrence, fired, standing
 from astyqueue.protocol.scheduling.policies import (
     Decision,
@@ -378,7 +378,7 @@ def remove(kept: ScheduleHandle, *, with_run: bool = False) -> Steps[Removal]:
         run = before.run if with_run else None
         if run and (yield from standing(kept.row, [run]))[run].alive:
             plan.messages.append(message_name(*run))
-            plan.shrunk += timers_without(snapshot, {run.id})
+            plan.shrunk += snapshot.loaded_timers.without({run.id})
             removal = Removal(before, MessageId(kept.row, *run))
         return plan
 
@@ -395,8 +395,8 @@ def discard(process: Client, row: str, name: Name) -> Steps[bool]:
             return None
         occurrences = [
             timer
-            for timer in (snapshot.timers or {}).values()
-            if timer.state == State.NEXT_OCCURRENCE and trigger_name(timer.holder) == name
+            for timer in snapshot.loaded_timers.in_state(State.NEXT_OCCURRENCE)
+            if trigger_name(timer.holder) == name
         ]
         return _Discarding(freed=[column], shrunk=[(timer, None) for timer in occurrences])
 

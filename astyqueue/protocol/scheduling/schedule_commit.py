@@ -27,7 +27,6 @@ from astyqueue.protocol.row.snapshot import RowSnapshot
 from astyqueue.protocol.row.transaction import CommitLoop, CommitPlan
 from astyqueue.protocol.scheduling.fire import entries_of
 from astyqueue.protocol.sending.key_index import write_key_hints
-from astyqueue.protocol.sending.key_state import occurrence_timers
 from astyqueue.protocol.steps import Client, Steps, read_column, read_one
 from astyqueue.store import Column, Put, Slice
 
@@ -78,7 +77,7 @@ class ScheduleHandle:
     def edit(self, snapshot: RowSnapshot, column: Column | None, edit: ScheduleEdit) -> CommitPlan:
         """The commit that replaces a schedule; its occurrence timer is replaced whether or not its due time changes."""
         plan = ScheduleEditPlan(
-            shrunk=[(timer, None) for timer in occurrence_timers(snapshot, self.name)], kept=self, edit=edit
+            shrunk=[(timer, None) for timer in snapshot.loaded_timers.occurrences_of(self.name)], kept=self, edit=edit
         )
         if edit.after is None:
             plan.freed = [column] if column else []

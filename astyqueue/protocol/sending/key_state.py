@@ -10,11 +10,11 @@ from typing import Final, NamedTuple
 
 from astyqueue.ids import Id
 from astyqueue.model.schedule import Origin, Run, Schedule
-from astyqueue.protocol.layout.columns import State, Timer, dead_name, message_name, timer_superseding
+from astyqueue.protocol.layout.columns import State, dead_name, message_name, timer_superseding
 from astyqueue.protocol.layout.schedule_column import decode_schedule, run_of, trigger_name
 from astyqueue.protocol.layout.unique_key import KeyOwner, KeyOwningSchedule, decode_owner, key_name
 from astyqueue.protocol.row.snapshot import RowSnapshot
-from astyqueue.protocol.row.transaction import CommitPlan, timers_without
+from astyqueue.protocol.row.transaction import CommitPlan
 from astyqueue.protocol.steps import Steps, read_one
 from astyqueue.store import Column, Name, Named
 
@@ -44,9 +44,7 @@ class KeyState(NamedTuple):
 
     def in_hand(self, snapshot: RowSnapshot, now: int) -> bool:
         """Whether the message is leased, by all timers of the row; one that was given back by a mark is not."""
-        leased = [
-            timer for timer in (snapshot.timers or {}).values() if timer.state == State.LEASED and timer.due > now
-        ]
+        leased = [timer for timer in snapshot.loaded_timers.in_state(State.LEASED) if timer.due > now]
         return self.owner is not None and any(entry.id == self.owner.id for timer in leased for entry in timer.entries)
 
 
@@ -134,9 +132,9 @@ def cancel(plan: CommitPlan, snapshot: RowSnapshot, state: KeyState) -> None:
     message = Run(state.owner.priority, state.owner.id) if state.repeats is None else state.repeats.run
     if message is not None:
         plan.messages.append(message_name(*message))
-        plan.shrunk += timers_without(snapshot, {message.id})
+        plan.shrunk += snapshot.loaded_timers.without({message.id})
     if state.repeats is not None:
-        plan.shrunk += [(timer, None) for timer in occurrence_timers(snapshot, state.repeats.schedule.name)]
+        plan.shrunk += [(timer, None) for timer in snapshot.loaded_timers.occurrences_of(state.repeats.schedule.name)]
 
 
 def supersede(plan: CommitPlan, snapshot: RowSnapshot, owner: KeyOwner) -> None:
@@ -145,15 +143,6 @@ def supersede(plan: CommitPlan, snapshot: RowSnapshot, owner: KeyOwner) -> None:
     Its lease stays, but the settle that ends it finds the timer changed. So it neither frees the key, which the new
     message has, nor gives the old one back.
     """
-    for timer in (snapshot.timers or {}).values():
+    for timer in snapshot.loaded_timers:
         if any(entry.id == owner.id for entry in timer.entries):
             plan.shrunk.append((timer, timer_superseding(timer, owner.id)))
-
-
-def occurrence_timers(snapshot: RowSnapshot, schedule: str) -> list[Timer]:
-    """The timers of a schedule's next occurrences."""
-    return [
-        timer
-        for timer in (snapshot.timers or {}).values()
-        if timer.state == State.NEXT_OCCURRENCE and timer.holder == schedule
-    ]

@@ -256,7 +256,7 @@ class _Replacing(_Sending):
         yield from self._read(self._wanted.key)
 
     def _plan(self) -> _Planned | None:
-        if self._header != self._snapshot.value:
+        if self._header != self._snapshot.loaded_header.value:
             return _Planned([], None)
         state = self._state(self._wanted)
         holder = key_holder(self._row, state)

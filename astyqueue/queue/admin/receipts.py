@@ -82,8 +82,8 @@ def settle(core: QueueRuntime, receipt: Receipt | str, outcome_of: Callable[[Rec
 def _timer(core: QueueRuntime, held: Receipt) -> Steps[Timer]:
     """The timer under which a receipt is current."""
     snapshot = RowSnapshot(held.message.row, core.settings.layout.priorities)
-    yield from load_snapshot(snapshot, core.process.now())
-    for timer in (snapshot.timers or {}).values():
+    timers = yield from load_snapshot(snapshot, core.process.now())
+    for timer in timers:
         if timer.nonce == held.nonce and any(_is(entry, held) for entry in timer.entries):
             return timer
     raise LeaseLost([str(held)])

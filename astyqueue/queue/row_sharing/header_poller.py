@@ -149,8 +149,8 @@ class HeaderPoller:
     def scanned(self, row: RowState, now: int) -> None:
         """Record the header that a scan of this process has read."""
         polled, snapshot = self._rows[row.name], row.snapshot
-        if snapshot.known:
-            polled.lease.update(snapshot.value, snapshot.header, self._clock.monotonic())
+        if snapshot.header:
+            polled.lease.update(snapshot.header.value, snapshot.header.decoded, self._clock.monotonic())
         self.poll_by(row, now + self._pause(polled, now))
 
     def _pause(self, polled: _PolledRow, now: int) -> int:

@@ -287,7 +287,7 @@ class RowVisit:
         if refused and self._shared:
             row.due = now
             self._poller.poll_by(row, now)
-        elif more or refused or not snapshot.known:
+        elif more or refused or snapshot.header is None:
             self._poller.refused(row, refused)
             row.scan_at(now)
         elif (due := snapshot.next_scan(now)) is not None:

@@ -116,7 +116,7 @@ class RowState:
     @property
     def known(self) -> bool:
         """Whether this process knows the row's current header, as far as it can know."""
-        return self.snapshot.known
+        return self.snapshot.header is not None
 
     def check_header(self, value: bytes | None, now: int) -> None:
         """Forget the snapshot if it has another header than this, which a poll has read."""
@@ -125,12 +125,12 @@ class RowState:
     @property
     def heads(self) -> list[Id] | None:
         """The position of the first scan, by priority; None while the header is not known."""
-        return self.snapshot.scans.heads if self.snapshot.known else None
+        return self.snapshot.scans.heads if self.snapshot.header else None
 
     @property
     def has_timers(self) -> bool:
         """Whether messages are known to be hidden in it."""
-        return bool(self.snapshot.timers)
+        return bool(self.snapshot.timers and self.snapshot.timers.by_name)
 
     @property
     def scan_window(self) -> ScanWindow:
@@ -145,5 +145,5 @@ class RowState:
         """Whether an occurrence that this process fires may be due in it."""
         if self.not_before > now or not self.snapshot.fires:
             return False
-        occurrence = self.snapshot.next_occurrence if self.snapshot.known else now
+        occurrence = self.snapshot.next_occurrence if self.snapshot.header else now
         return occurrence is not None and occurrence <= now

@@ -40,7 +40,7 @@ class _Known:
 
 
 def _of(snapshot: RowSnapshot, error: int) -> tuple[Any, ...]:
-    return snapshot.known, snapshot.value, dict(snapshot.scans.set_back), error
+    return snapshot.header, dict(snapshot.scans.set_back), error
 
 
 class Polls:
@@ -66,7 +66,7 @@ class Polls:
         for snapshot in snapshots:
             scanned = self._client.scanned.pop(snapshot.row, None)
             known = self._remember(snapshot)
-            if scanned and known and snapshot.known and self._current_header(snapshot.row) == snapshot.value:
+            if scanned and known and snapshot.header and self._current_header(snapshot.row) == snapshot.header.value:
                 self._check(snapshot, scanned, known.passes)
 
     def _remember(self, snapshot: RowSnapshot) -> _Known | None:

@@ -21,6 +21,7 @@ from astyqueue.protocol.layout.columns import HEADER, State, Timer, Type, decode
 from astyqueue.protocol.row import snapshot, transaction
 from astyqueue.protocol.row.cursors import SCAN_LAGS
 from astyqueue.protocol.row.snapshot import RowSnapshot, read_all_timers
+from astyqueue.protocol.row.timer_index import TimerIndex
 from astyqueue.protocol.row.transaction import RowTransaction
 from astyqueue.protocol.settling import outcomes, settle
 from astyqueue.protocol.settling.outcomes import SettlePlan
@@ -42,32 +43,34 @@ def _plainly(request: StoreRequest) -> StoreRequest:
     return request
 
 
-def _know_header_last(seen: RowSnapshot, now: int) -> Steps[None]:
-    if seen.known and seen.timers is not None:
-        return
-    timers = yield from read_all_timers(seen.row, seen.header.floor if seen.header else 0)
+def _know_header_last(seen: RowSnapshot, now: int) -> Steps[TimerIndex]:
+    if seen.timers is not None:
+        return seen.timers
+    timers = yield from read_all_timers(seen.row, seen.header.decoded.floor if seen.header else 0)
     column = yield from read_column(seen.row, HEADER, exact=True)
     seen.learn(column.value if column else None, now, column.written if column else None)
-    seen.remember(timers)
-    seen.dead = None
+    seen.timers = TimerIndex(timers)
+    return seen.timers
 
 
-def _know_due_timers(seen: RowSnapshot, now: int) -> Steps[None]:
-    new = not seen.known or seen.timers is None
-    yield from snapshot.load_snapshot(seen, now)
+def _know_due_timers(seen: RowSnapshot, now: int) -> Steps[TimerIndex]:
+    new = seen.timers is None
+    timers = yield from snapshot.load_snapshot(seen, now)
     if new:
-        seen.remember([timer for timer in (seen.timers or {}).values() if timer.due <= now])
+        seen.timers = timers = TimerIndex(timer for timer in timers if timer.due <= now)
+    return timers
 
 
 def _dead_first() -> list[Patches]:
     kept: dict[str, list[Column]] = {}
 
-    def know(seen: RowSnapshot, now: int) -> Steps[None]:
-        if not seen.known or seen.timers is None:
+    def know(seen: RowSnapshot, now: int) -> Steps[TimerIndex]:
+        if seen.timers is None:
             found = yield from read(*[Slice(seen.row, Type.DEAD, level, values=False) for level in range(seen.levels)])
             kept[seen.row] = [column for columns in found for column in columns]
-        yield from snapshot.load_snapshot(seen, now)
-        seen.dead = {column.name.id for column in kept.get(seen.row, [])}
+        timers = yield from snapshot.load_snapshot(seen, now)
+        timers.dead = {column.name.id for column in kept.get(seen.row, [])}
+        return timers
 
     def read_one(wanted: Slice | Named) -> Steps[list[Column]]:
         if wanted.row in kept and isinstance(wanted, Slice) and wanted.type == Type.DEAD:
@@ -218,7 +221,7 @@ def _late_looks_again() -> list[Patches]:
     return [mock.patch.object(claiming, "scan_row", mutated)]
 
 
-def _knowing(know: Callable[[RowSnapshot, int], Steps[None]]) -> Callable[[], list[Patches]]:
+def _knowing(know: Callable[[RowSnapshot, int], Steps[TimerIndex]]) -> Callable[[], list[Patches]]:
     return lambda: [mock.patch.object(scan, "load_snapshot", know)]
 
 

@@ -299,7 +299,7 @@ def test_a_claim_that_dies_half_way_forgets_the_snapshot() -> None:
     steps = claim(scene.process("ann"), snapshot, ClaimRequest(1, LEASE, ATTEMPTS))
     next(steps)
     steps.close()
-    assert not snapshot.known
+    assert snapshot.header is None
     assert scene.do("ann", snapshot=snapshot).claims
 
 

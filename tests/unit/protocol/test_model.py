@@ -85,7 +85,7 @@ class Play:
         snapshot = self.snapshots[name]
         if known:
             snapshot.scans.cursors = [[ids.LEAST] * SCANS for _ in snapshot.scans.cursors]
-            snapshot.dead = None
+            snapshot.forget_dead()
         else:
             snapshot.forget()
 

@@ -17,6 +17,7 @@ from astyqueue.protocol.claiming.selection import ClaimRequest
 from astyqueue.protocol.layout.columns import Type
 from astyqueue.protocol.row import snapshot as snapshots
 from astyqueue.protocol.row.snapshot import RowSnapshot, read_all_timers
+from astyqueue.protocol.row.timer_index import TimerIndex
 from astyqueue.protocol.settling.outcomes import ACK, Extend, Reject
 from astyqueue.protocol.steps import Commit, Read, run
 from astyqueue.queue.runtime import QueueRuntime
@@ -102,7 +103,7 @@ def test_an_owner_with_a_clock_an_hour_ahead_that_dies_keeps_its_row_for_seconds
 def only_the_refused_timers_are_forgotten(scene: Scene) -> Callable[[RowSnapshot, int | None], None]:
     def forget(snapshot: RowSnapshot, written: int | None) -> None:
         if written is None:
-            snapshot.remember([timer for timer in (snapshot.timers or {}).values() if timer.due > scene.now])
+            snapshot.timers = TimerIndex(timer for timer in snapshot.loaded_timers if timer.due > scene.now)
 
     return forget
 
@@ -129,7 +130,7 @@ def test_after_a_refusal_timers_then_messages_then_dead_columns_are_read_again()
     scene = Scene(messages=1)
     [taken] = scene.do("ann").claims
     snapshot = well_known(scene)
-    snapshot.dead = set()
+    snapshot.loaded_timers.dead = set()
     scene.settle(taken, {scene.sent[0]: Reject("rejected", "no", 1)})
     scene.clock.advance(LEASE // SECOND)
     scene.send(1)

@@ -119,11 +119,12 @@ def test_a_corrupted_snapshot_delivers_the_same_messages(spoil: str) -> None:
     snapshot = warm(scene, "ann")
     match spoil:
         case "cursors":
-            snapshot.scans.cursors, snapshot.dead = [[ids.LEAST] * SCANS], None
+            snapshot.scans.cursors = [[ids.LEAST] * SCANS]
+            snapshot.forget_dead()
         case "timers":
             snapshot.timers = None
         case "dead":
-            snapshot.dead = None
+            snapshot.forget_dead()
         case "looked":
             snapshot.scans.scanned_at = [1 << 60] * SCANS
         case _:
@@ -144,10 +145,10 @@ def test_a_read_of_the_header_tells_whether_others_changed_the_row() -> None:
     snapshot = warm(scene, "ann")
     scene.do("ann", snapshot=snapshot, want=1)
     scene.survey(snapshot)
-    assert snapshot.known
+    assert snapshot.header is not None
     scene.do("bob", want=1)
     scene.survey(snapshot)
-    assert not snapshot.known
+    assert snapshot.header is None
 
 
 def test_more_timers_than_a_page_are_all_known() -> None:
@@ -160,7 +161,7 @@ def test_more_timers_than_a_page_are_all_known() -> None:
     assert run(read_all_timers(ROW, machine.now() + 2_000), store) == timers[2_000:]
     snapshot = RowSnapshot(ROW, 1)
     run(load_snapshot(snapshot, machine.now()), store)
-    assert snapshot.next_due() == machine.now()
+    assert snapshot.loaded_timers.next_due() == machine.now()
 
 
 #: Without the version that an id has, which is not stored.
@@ -228,7 +229,7 @@ def test_a_release_of_our_own_that_raised_the_header_forgets_nothing() -> None:
     [taken] = scene.do("ann", snapshot=snapshot, want=2).claims
     scene.settle(taken, {taken.held[0].entry.id: Release(scene.now + SECOND, 1, State.BACKING_OFF)}, snapshot=snapshot)
     scene.survey(snapshot)
-    assert snapshot.known
+    assert snapshot.header is not None
     assert snapshot.timers is not None
     seen = Recording(scene.store)
     claimed = run(claim(scene.process("ann"), snapshot, ClaimRequest(2, LEASE, ATTEMPTS)), seen)
@@ -247,6 +248,5 @@ def test_a_release_of_our_own_on_a_header_that_others_raised_teaches_nothing() -
     [taken] = scene.do("ann", snapshot=snapshot, want=2).claims
     scene.do("bob", want=1)
     scene.settle(taken, {taken.held[0].entry.id: Release(scene.now + SECOND, 1, State.BACKING_OFF)}, snapshot=snapshot)
-    assert snapshot.header
-    assert snapshot.header.version < 3
+    assert snapshot.loaded_header.decoded.version < 3
     assert len(scene.do("ann", snapshot=snapshot).claims[0].held) == 1

@@ -78,7 +78,7 @@ def test_the_repr_of_a_queue_and_its_parts_shows_what_they_hold(clock: TimeMachi
         assert repr(first.lease) == f"<Lease in {row} until {clock.now() + 30_000_000}: 2 deliveries>"
         assert repr(state.snapshot).startswith(f"<RowSnapshot {row}: header ")
         assert repr(state).startswith(f"<RowState {row}: ")
-        assert repr(state.snapshot.upcoming) == "<TimerIndex: 1 claimable, 0 occurrences, 0 postponed>"
+        assert repr(state.snapshot.timers) == "<TimerIndex: 1 timers, 2 messages hidden>"
         core = queue.core
         assert repr(core) == f"<QueueRuntime of emails in {core.process.name}: {core.claimer!r}>"
         assert repr(core.claimer.leases) == "<LeaseTable: 1 leases, 2 deliveries>"

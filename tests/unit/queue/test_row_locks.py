@@ -317,6 +317,4 @@ def test_without_a_row_lease_no_name_is_left_in_the_header(
     party.take()
     snapshot = party.core.scheduler.rows[ROW].snapshot
     snapshot.apply_settles()
-    header = snapshot.header
-    assert header is not None
-    assert header.owner == (party.core.process.name if lock == "guard" else "")
+    assert snapshot.loaded_header.decoded.owner == (party.core.process.name if lock == "guard" else "")

@@ -11,6 +11,7 @@ from astyqueue.model.settings import Layout
 from astyqueue.protocol.layout.columns import Entry, State, Timer, Type, encoded
 from astyqueue.protocol.layout.rows import Ring
 from astyqueue.protocol.row.snapshot import RowSnapshot
+from astyqueue.protocol.row.timer_index import TimerIndex
 from astyqueue.protocol.steps import Steps, perform, run
 from astyqueue.queue.row_sharing.paced_doorbell import PacedDoorbell
 from astyqueue.queue.row_sharing.row_scheduler import RowScheduler
@@ -86,7 +87,7 @@ def know_due_timer(row: RowState, clock: TimeMachine, due: int) -> None:
     """A lease of another process that ended at this moment."""
     name = Name(Type.TIMER, 0, deterministic_client("ann", clock).id_at(due), State.LEASED)
     row.snapshot.learn(None, clock.now())
-    row.snapshot.remember([encoded(Timer(name, (Entry(name.id, 0, 0),), Nonce(bytes(8)), "bob", 1))])
+    row.snapshot.timers = TimerIndex([encoded(Timer(name, (Entry(name.id, 0, 0),), Nonce(bytes(8)), "bob", 1))])
 
 
 def test_what_is_due_and_was_not_taken_is_scanned_again_after_a_while_and_not_without_pause(
@@ -156,13 +157,13 @@ def test_a_claim_that_is_acked_one_by_one_leaves_no_trail_in_memory(clock: TimeM
     process = deterministic_client("ann", clock)
     snapshot = RowSnapshot("emails:0:0", 1)
     snapshot.learn(None, clock.now())
-    snapshot.remember([])
+    snapshot.timers = timers = TimerIndex()
     name = Name(Type.TIMER, 0, process.id_at(clock.now() + SECOND), State.LEASED)
     timer = encoded(Timer(name, (Entry(name.id, 0, 0),), Nonce(bytes(8)), "ann", 1))
     for _ in range(20_000):
-        snapshot.replace(name, [timer])
-    assert len(snapshot.upcoming._claimable) < 10_000  # noqa: SLF001 - what it keeps is what this is about
-    assert snapshot.next_due() == timer.due
+        timers.replace(timer, [timer])
+    assert len(timers._claimable) < 10_000  # noqa: SLF001 - what it keeps is what this is about
+    assert timers.next_due() == timer.due
 
 
 def test_who_asks_finds_what_is_due_although_it_was_passed_over_a_moment_ago(
