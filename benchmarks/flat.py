@@ -19,7 +19,7 @@ from typing import Final
 
 from astyqueue import MessageQueue
 from astyqueue.protocol.layout.columns import HEADER, decode_header
-from astyqueue.protocol.row.transaction import RowTransaction
+from astyqueue.protocol.row.header_commit import RowTransaction
 from astyqueue.protocol.steps import Steps, read_column
 from benchmarks import steady
 from benchmarks.cassandra import OnCassandra

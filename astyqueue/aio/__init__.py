@@ -20,7 +20,7 @@ from astyqueue.aio.schedules import Schedules
 from astyqueue.lazy_imports import lazy_imports
 
 if TYPE_CHECKING:
-    from astyqueue.dispatch.awaited import Dispatcher
+    from astyqueue.dispatch.asyncio_dispatcher import Dispatcher
     from astyqueue.tasks.awaited.app import App
     from astyqueue.tasks.awaited.batched_call import BatchedCall
     from astyqueue.tasks.awaited.task import Task

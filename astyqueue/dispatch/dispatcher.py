@@ -13,10 +13,10 @@ from typing import Final, Self
 
 from astyqueue.dispatch.builder import DispatcherBuilder, DispatcherPlan, HandlerOptions, queue_options
 from astyqueue.dispatch.handlers import AsyncCall, BatchCall, Call, Factory
+from astyqueue.dispatch.monitor import DispatcherMonitor
 from astyqueue.dispatch.presence.worker_presence import WorkerPresence
 from astyqueue.dispatch.served_queues import ServedQueues
 from astyqueue.dispatch.subscription import Subscription
-from astyqueue.dispatch.supervisor import Supervisor
 from astyqueue.dispatch.worker_log import log_event, some
 from astyqueue.dispatch.workload import DispatcherWorkload
 from astyqueue.durations import Duration, as_microseconds
@@ -39,29 +39,29 @@ class Dispatcher:
     def __init__(self, plan: DispatcherPlan) -> None:
         """Use `Dispatcher.builder()`."""
         self._plan = plan
-        self._supervisor = Supervisor(plan.pools, plan.clock, plan.max_stalled, self._on_end)
+        self._monitor = DispatcherMonitor(plan.pools, plan.clock, plan.max_stalled, self._on_end)
         plan.quota.on_end = self._on_quota
-        workload = DispatcherWorkload(plan, self._supervisor, partial(self.drain, wait=False))
+        workload = DispatcherWorkload(plan, self._monitor, partial(self.drain, wait=False))
         self.presence = WorkerPresence(workload, plan.clock)
-        self._supervisor.on_left = self.presence.end
-        self._supervisor.on_finished = self._finish
+        self._monitor.on_left = self.presence.end
+        self._monitor.on_finished = self._finish
         self._when_finished: Callable[[], None] | None = None
         self._threads: list[threading.Thread] = []
         self._pid = os.getpid()
         #: The permanent error that ended it, if one did.
         self.broken_by: Exception | None = None
-        self._served = ServedQueues(plan, self._supervisor, self._start_thread, self._on_end)
+        self._served = ServedQueues(plan, self._monitor, self._start_thread, self._on_end)
         self._lock = self._served.lock
 
     def __repr__(self) -> str:
         """Its queues and their weights, its number of handler threads, and whether it runs."""
-        ended = self._supervisor.finished.is_set()
+        ended = self._monitor.finished.is_set()
         state = "ended" if ended else "running" if self._threads else "not started"
         return f"<Dispatcher of {self._served} with {self._plan.pools.size} threads, {state}>"
 
     @property
     def _subscriptions(self) -> tuple[Subscription, ...]:
-        return self._supervisor.subscriptions
+        return self._monitor.subscriptions
 
     @property
     def queues(self) -> list[MessageQueue]:
@@ -77,7 +77,7 @@ class Dispatcher:
         """Begin, in threads of its own. Closed if it was drained before: build another one."""
         self._check_process()
         with self._lock:
-            if self._supervisor.finished.is_set():
+            if self._monitor.finished.is_set():
                 message = "this dispatcher was stopped before: build another one"
                 raise Closed(message)
             if not self._threads:
@@ -86,7 +86,7 @@ class Dispatcher:
 
     def _begin(self) -> None:
         """Start every thread."""
-        self._start_thread(self._supervisor.run, "steward")
+        self._start_thread(self._monitor.run, "monitor")
         subscriptions = self._subscriptions
         log_event(
             logging.INFO,
@@ -150,7 +150,7 @@ class Dispatcher:
         """
         self.start()
         try:
-            self._supervisor.finished.wait()
+            self._monitor.finished.wait()
         except BaseException:
             self.stop()
             raise
@@ -160,7 +160,7 @@ class Dispatcher:
     def when_finished(self, call: Callable[[], None]) -> None:
         """Have any thread call this once all outcomes are recorded; at once if they are."""
         self._when_finished = call
-        if self._supervisor.finished.is_set():
+        if self._monitor.finished.is_set():
             call()
 
     def _finish(self) -> None:
@@ -171,11 +171,11 @@ class Dispatcher:
     def _on_end(self, error: Exception | None) -> None:
         """Stop: a queue can no longer be served, or too many handlers are stuck."""
         self.broken_by = self.broken_by or error
-        self._supervisor.drain(0)
+        self._monitor.drain(0)
 
     def _on_quota(self) -> None:
         """Drain: the last message of the quota has ended."""
-        self._supervisor.drain(as_microseconds(DRAINED_WITHIN))
+        self._monitor.drain(as_microseconds(DRAINED_WITHIN))
 
     @property
     def threads(self) -> tuple[threading.Thread, ...]:
@@ -188,7 +188,7 @@ class Dispatcher:
     @property
     def running(self) -> bool:
         """Whether it was started and has not finished."""
-        return bool(self._threads) and not self._supervisor.finished.is_set()
+        return bool(self._threads) and not self._monitor.finished.is_set()
 
     def drain(self, timeout: Duration | None = DRAINED_WITHIN, *, wait: bool = True) -> None:
         """Stop claiming, let running handlers finish, and return when all outcomes are recorded.
@@ -201,12 +201,12 @@ class Dispatcher:
         microseconds = None if timeout is None else as_microseconds(timeout)
         with self._lock:
             if not self._threads:
-                self._supervisor.finish()
+                self._monitor.finish()
         self.presence.drains()
-        self._supervisor.drain(microseconds)
+        self._monitor.drain(microseconds)
         self._served.end()
         if wait and threading.current_thread() not in self._threads and not self._plan.pools.run_here:
-            self._supervisor.finished.wait()
+            self._monitor.finished.wait()
 
     def stop(self, *, wait: bool = True) -> None:
         """Drain without waiting for running handlers: release their messages and record every outcome handed in."""

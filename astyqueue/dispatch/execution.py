@@ -1,7 +1,7 @@
 """The execution of one delivery: find its handler, run it, decide the outcome, settle, log.
 
 An execution begins in one thread and may end in another: that of an event loop, say. `running_executions` lets one
-thread decide its outcome: the one in which it ends, or the supervisor when it gives up waiting.
+thread decide its outcome: the one in which it ends, or the monitor when it gives up waiting.
 """
 
 from __future__ import annotations

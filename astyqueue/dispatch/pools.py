@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Final
 
 from astyqueue.clock import Clock
 from astyqueue.dispatch.batch_execution import perform_batch
-from astyqueue.dispatch.deliveries_by_pool import Pool, WaitingLines
 from astyqueue.dispatch.execution import HandlerExecutions
 from astyqueue.dispatch.handlers import Kind, LineKey
 from astyqueue.dispatch.running_executions import BegunExecution, Execution
 from astyqueue.dispatch.slots import FreeSlots, SlotPool
 from astyqueue.dispatch.stacks import stack_of
+from astyqueue.dispatch.waiting_lines import Pool, WaitingLines
 from astyqueue.errors import ThreadsDied
 from astyqueue.queue.delivery.base_delivery import DeliveryFactory
 from astyqueue.queue.delivery.delivery import Delivery

@@ -1,7 +1,7 @@
 """The executions that are under way in one queue of this process, and which thread decides the outcome of each.
 
 The thread that removes an execution from those under way decides its outcome: the one in which it ends, or the
-supervisor when it gives up waiting. So each has exactly one outcome, and a later result is only logged.
+monitor when it gives up waiting. So each has exactly one outcome, and a later result is only logged.
 """
 
 from __future__ import annotations

@@ -10,10 +10,10 @@ from typing import Final
 
 from astyqueue.dispatch.builder import DispatcherPlan
 from astyqueue.dispatch.handlers import HandlerRegistry
+from astyqueue.dispatch.monitor import DispatcherMonitor
 from astyqueue.dispatch.queue_patterns import PatternWatch, QueuePattern
 from astyqueue.dispatch.step_loop import StepLoop
 from astyqueue.dispatch.subscription import QueueIdentity, QueueOptions, Subscription
-from astyqueue.dispatch.supervisor import Supervisor
 from astyqueue.dispatch.worker_log import log_event, some
 from astyqueue.errors import BadSetting, Closed, NotFound
 from astyqueue.queue.queue import MessageQueue
@@ -28,7 +28,7 @@ class ServedQueues:
     def __init__(
         self,
         plan: DispatcherPlan,
-        supervisor: Supervisor,
+        monitor: DispatcherMonitor,
         start_thread: Callable[[Callable[[], None], str], None],
         on_end: Callable[[Exception | None], None],
     ) -> None:
@@ -37,7 +37,7 @@ class ServedQueues:
         `on_end` is called when a queue that was not found by a pattern can no longer be served.
         """
         self._plan = plan
-        self._supervisor = supervisor
+        self._monitor = monitor
         self._start_thread = start_thread
         self._on_end = on_end
         #: While a thread holds it, no queue joins.
@@ -45,7 +45,7 @@ class ServedQueues:
         self._loops: list[StepLoop] = []
         self._started = False
         for subscription in plan.subscriptions:
-            supervisor.add(subscription)
+            monitor.add(subscription)
         self._watch = None
         if plan.patterns:
             named = [one.identity for one in plan.subscriptions]
@@ -54,15 +54,13 @@ class ServedQueues:
 
     def __str__(self) -> str:
         """The names, with the weights that are not 1."""
-        return some(
-            one.name if one.weight == 1 else f"{one.name}:{one.weight}" for one in self._supervisor.subscriptions
-        )
+        return some(one.name if one.weight == 1 else f"{one.name}:{one.weight}" for one in self._monitor.subscriptions)
 
     def start(self) -> None:
         """Claim for the queues, and look for those that match patterns."""
         with self.lock:
             self._started = True
-            for subscription in self._supervisor.subscriptions:
+            for subscription in self._monitor.subscriptions:
                 self._claim_for(subscription)
 
     def look(self) -> None:
@@ -89,7 +87,7 @@ class ServedQueues:
         """Serve one more queue, which patterns leave alone. BadSetting if it is served, Closed after a drain."""
         identity = QueueIdentity.of(queue)
         with self.lock:
-            if self._supervisor.serves(identity):
+            if self._monitor.serves(identity):
                 message = f"queue {queue.name!r} is served here already: remove it first, or leave it as it is"
                 raise BadSetting(message)
             self._serve(self._plan.subscription(queue, roster, options))
@@ -98,16 +96,16 @@ class ServedQueues:
 
     def remove(self, queue: MessageQueue) -> None:
         """Claim no more from a queue; NotFound if it is not served."""
-        served = [one for one in self._supervisor.subscriptions if one.identity == QueueIdentity.of(queue)]
+        served = [one for one in self._monitor.subscriptions if one.identity == QueueIdentity.of(queue)]
         if not served:
             message = f"queue {queue.name!r} is not served here: this dispatcher serves {self}"
             raise NotFound(message)
         for one in served:
-            self._supervisor.remove(one)
+            self._monitor.remove(one)
 
     def _serve(self, subscription: Subscription, **found: str) -> None:
         """Serve one more queue; the log says by what it was `found`."""
-        if not self._supervisor.add(subscription):
+        if not self._monitor.add(subscription):
             message = "this dispatcher was stopped before: build another one"
             raise Closed(message)
         if self._started:  # logged before the claims begin, which log what they find, or that the queue is gone
@@ -118,19 +116,19 @@ class ServedQueues:
         """Serve a queue that a pattern has found, unless another thread has just added it by name."""
         options = pattern.options_of(queue.name)
         with self.lock:
-            if not self._supervisor.serves(QueueIdentity.of(queue)):
+            if not self._monitor.serves(QueueIdentity.of(queue)):
                 self._serve(self._plan.subscription(queue, pattern.roster, options), pattern=pattern.pattern)
 
     def _part(self, queue: QueueIdentity) -> None:
         """Serve a queue that a pattern had found no longer: it is not in the store any more."""
-        for one in self._supervisor.subscriptions:
+        for one in self._monitor.subscriptions:
             if one.identity == queue and one.followed:
-                self._supervisor.remove(one)
+                self._monitor.remove(one)
 
     def _on_end_of(self, subscription: Subscription, error: Exception | None) -> None:
         """Report the end, or go on without a queue that was dropped and that a pattern had found."""
         if subscription.followed and self._watch is not None and isinstance(error, NotFound):
-            self._supervisor.remove(subscription)
+            self._monitor.remove(subscription)
             self._watch.forget(subscription.identity)
         else:
             self._on_end(error)

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from astyqueue.dispatch.builder import DispatcherPlan
 from astyqueue.dispatch.handlers import TASK, Kind, LineKey
+from astyqueue.dispatch.monitor import DispatcherMonitor
 from astyqueue.dispatch.running_executions import Execution
 from astyqueue.dispatch.subscription import QueueIdentity, Subscription
-from astyqueue.dispatch.supervisor import Supervisor
 from astyqueue.dispatch.worker_log import HeldThreads, kind_text
 from astyqueue.model.presence import KindLoad, RunningTask
 from astyqueue.queue.queue import MessageQueue
@@ -18,21 +18,21 @@ from astyqueue.queue.queue import MessageQueue
 class DispatcherWorkload:
     """The queues of a dispatcher and the handlers that run. Safe from any thread."""
 
-    def __init__(self, plan: DispatcherPlan, supervisor: Supervisor, drain: Callable[[], None]) -> None:
+    def __init__(self, plan: DispatcherPlan, monitor: DispatcherMonitor, drain: Callable[[], None]) -> None:
         """`drain` requests the end, and does not wait for it."""
         self._pools = plan.pools
         self._quota = plan.quota
         self._clock = plan.clock
-        self._supervisor = supervisor
+        self._monitor = monitor
         self.drain = drain
 
     def queues(self) -> Sequence[MessageQueue]:
         """The queues that it serves."""
-        return [one.queue for one in self._supervisor.subscriptions]
+        return [one.queue for one in self._monitor.subscriptions]
 
     def limits(self) -> Mapping[str, int]:
         """How many messages of a queue it has at the same time at most, for those with a limit."""
-        return {one.name: one.limit for one in self._supervisor.subscriptions if one.limit is not None}
+        return {one.name: one.limit for one in self._monitor.subscriptions if one.limit is not None}
 
     def loads(self) -> Mapping[str, KindLoad]:
         """How many handlers of each kind run, and how many can at a time."""
@@ -45,25 +45,25 @@ class DispatcherWorkload:
         return sorted(running, key=lambda task: (task.since, task.id))
 
     def _running(self) -> Iterator[tuple[Subscription, Execution]]:
-        for one in self._supervisor.subscriptions:
+        for one in self._monitor.subscriptions:
             under_way = one.executions.under_way
             yield from ((one, each) for each in (*under_way.all(), *under_way.stuck) if each.leader is None)
 
     def held_threads(self) -> HeldThreads:
         """How many of its threads are held by handlers past their timeout."""
-        held = sum(one.executions.under_way.slots_held for one in self._supervisor.subscriptions)
+        held = sum(one.executions.under_way.slots_held for one in self._monitor.subscriptions)
         return HeldThreads(held, self._pools.size)
 
     def is_full_in_time(self, queue: MessageQueue, task: str | None) -> bool:
         """Whether every place for messages of this task has a handler whose timeout is not over."""
         identity = QueueIdentity.of(queue)
-        served = next((one for one in self._supervisor.subscriptions if one.identity == identity), None)
+        served = next((one for one in self._monitor.subscriptions if one.identity == identity), None)
         if served is None:
             return False
         line = served.line_of(task)
         if isinstance(line, Kind):
             places = self._pools.sizes.get(line.value, 0)
-            everywhere = sum(self._in_time(one, line) for one in self._supervisor.subscriptions)
+            everywhere = sum(self._in_time(one, line) for one in self._monitor.subscriptions)
         else:
             places, everywhere = 1, self._in_time(served, line)  # a batch handler runs once at a time in a queue
         here = self._in_time(served, line)
@@ -83,7 +83,7 @@ class DispatcherWorkload:
     def hold(self, held: bool) -> None:  # noqa: FBT001 - one of two states, as `quiet` and `resume`
         """Stop the claims, or let them go on."""
         self._quota.held = held
-        for one in self._supervisor.subscriptions:
+        for one in self._monitor.subscriptions:
             if held:
                 one.queue.core.claimer.permit.stand_down()
             one.queue.core.claimer.wake()

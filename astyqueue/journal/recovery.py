@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 from zlib import crc32
 
-from astyqueue.findings import Finding, Severity, note, ok
+from astyqueue.diagnostics import Finding, Severity, note, ok
 from astyqueue.journal.disk import DiskFile
 from astyqueue.journal.format import OVERHEAD, RECORDS_AT, Entry, Kind, PageHeader
 from astyqueue.journal.gaps import PageGaps

@@ -20,8 +20,8 @@ from astyqueue.queue.hooks import Hook
 from astyqueue.queue.options import DEFAULT_OPTIONS, Asked, behaviour_of, check_names, layout_of, with_lock
 from astyqueue.queue.producing.placement import PlacementFunction, checked_function
 from astyqueue.queue.producing.spooled import Spooling
-from astyqueue.queue.row_sharing.activity import ActivityWatch
 from astyqueue.queue.row_sharing.external_lock import LockManager
+from astyqueue.queue.row_sharing.idle_queues import ActivityWatch
 from astyqueue.queue.runtime import QueueRuntime
 from astyqueue.spool import ConnectionSpools, Spool, SpoolFolder, SpoolOptions
 from astyqueue.store import Spread, Store

@@ -15,7 +15,7 @@ from astyqueue.protocol.coordination.presence import read_presences, request
 from astyqueue.protocol.steps import run
 from astyqueue.queue.hooks import Hook
 from astyqueue.queue.queue import MessageQueue
-from astyqueue.queue.row_sharing.activity import ActivityWatch
+from astyqueue.queue.row_sharing.idle_queues import ActivityWatch
 from astyqueue.spool import ConnectionSpools, GivenSpool, SpoolOptions
 from astyqueue.store import Store
 from astyqueue.stores import open_store

@@ -33,7 +33,7 @@ from astyqueue.queue.producing.placement import Placement
 from astyqueue.queue.producing.producer import Producer, SendReport, Sent
 from astyqueue.queue.producing.replay import Replay, ReplayOptions, Source
 from astyqueue.queue.producing.spooled import SpooledProducer, Spooling
-from astyqueue.queue.row_sharing.activity import ActivityWatch
+from astyqueue.queue.row_sharing.idle_queues import ActivityWatch
 from astyqueue.queue.row_sharing.paced_doorbell import PacedDoorbell
 from astyqueue.queue.row_sharing.row_locks import RowLocks
 from astyqueue.queue.row_sharing.row_scheduler import RowScheduler

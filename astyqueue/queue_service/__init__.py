@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Final
 from astyqueue.lazy_imports import lazy_imports
 
 if TYPE_CHECKING:
+    from astyqueue.queue_service.local import FileQueueService, MemoryQueueService
     from astyqueue.queue_service.service import PulledMessage, QueueService
     from astyqueue.queue_service.sqs import SQSQueueService
-    from astyqueue.queue_service.stored import FileQueueService, MemoryQueueService
 
 __all__ = ["FileQueueService", "MemoryQueueService", "PulledMessage", "QueueService", "SQSQueueService"]
 

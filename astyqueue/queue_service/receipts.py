@@ -14,8 +14,8 @@ from astyqueue.model.envelope import MessageId
 from astyqueue.model.views import Content
 from astyqueue.protocol.admin.delete import release_keys
 from astyqueue.protocol.layout.columns import Entry, State, message_name, visible_at
+from astyqueue.protocol.row.header_commit import CommitLoop, CommitPlan, Planning, RemovalPlan
 from astyqueue.protocol.row.snapshot import RowSnapshot
-from astyqueue.protocol.row.transaction import CommitLoop, CommitPlan, Planning, RemovalPlan
 from astyqueue.protocol.steps import Steps, read_one
 from astyqueue.queue.runtime import QueueRuntime
 from astyqueue.queue_service.service import not_a_receipt

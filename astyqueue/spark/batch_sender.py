@@ -11,7 +11,7 @@ from astyqueue.ids import Id
 from astyqueue.model.envelope import MessageId
 from astyqueue.model.event import Kind
 from astyqueue.protocol.history import first_sent
-from astyqueue.protocol.row.transaction import COMMIT_MESSAGES
+from astyqueue.protocol.row.header_commit import COMMIT_MESSAGES
 from astyqueue.protocol.sending.idempotent import IdempotentSender
 from astyqueue.protocol.sending.key_index import write_key_hints
 from astyqueue.queue.queue import MessageQueue

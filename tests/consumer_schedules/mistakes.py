@@ -7,7 +7,7 @@ from typing import Any, Final
 from unittest import mock
 
 from astyqueue.dispatch.consumers.assignment import Assignment
-from astyqueue.dispatch.consumers.consumer_lists import INTERESTED, NOTIFIED, Consumer, Consumers, Members, State
+from astyqueue.dispatch.consumers.consumer_states import INTERESTED, NOTIFIED, Consumer, Consumers, Members, State
 from astyqueue.dispatch.consumers.multi_queue import MultiQueueConsumer
 from astyqueue.dispatch.consumers.ready_buffer import Lane, Ready, ReadyBuffer
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from astyqueue.dispatch.consumers.consumer_lists import Consumer
+from astyqueue.dispatch.consumers.consumer_states import Consumer
 from astyqueue.dispatch.consumers.ready_buffer import Ready
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator
 from random import Random
 from typing import Final
 
-from astyqueue.dispatch.consumers.consumer_lists import Consumer
 from astyqueue.dispatch.consumers.consumer_manager import ConsumerManager
+from astyqueue.dispatch.consumers.consumer_states import Consumer
 from astyqueue.dispatch.consumers.credit import Credit
 from astyqueue.dispatch.consumers.multi_queue import MultiQueueConsumer
 from astyqueue.dispatch.consumers.ready_buffer import ALL, Ready, Selector

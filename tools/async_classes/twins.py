@@ -17,7 +17,7 @@ _RUNNERS: Final = {"run": "arun"}
 #: Modules that differ too much to be written from each other; what imports the first imports the second for tasks.
 _BY_HAND: Final = {
     "astyqueue.queue.delivery_loop": "astyqueue.aio.delivery_loop",
-    "astyqueue.dispatch.dispatcher": "astyqueue.dispatch.awaited",
+    "astyqueue.dispatch.dispatcher": "astyqueue.dispatch.asyncio_dispatcher",
 }
 _RUFF: Final = (sys.executable, "-m", "ruff")
 

@@ -322,8 +322,8 @@ def _serve(
     **watched: Any,  # noqa: ANN401 - the options of `Watches`
 ) -> int | None:
     """Run until the work is done or a signal arrives. Returns a code to exit with at once, None to end as usual."""
-    from astyqueue.cli.commands.burst import WhenEmpty
     from astyqueue.cli.worker.run import Watches, WorkerRun
+    from astyqueue.cli.worker.until_empty import WhenEmpty
 
     dispatcher = app.worker(
         queues,

@@ -12,8 +12,8 @@ A dispatcher has one manager for each queue; each of its slots is a consumer of 
 How the rows of the broker's consumer manager are met is in docs/reference/lineage.md.
 """
 
-from astyqueue.dispatch.consumers.consumer_lists import Consumer
 from astyqueue.dispatch.consumers.consumer_manager import ConsumerManager
+from astyqueue.dispatch.consumers.consumer_states import Consumer
 from astyqueue.dispatch.consumers.credit import Credit
 from astyqueue.dispatch.consumers.multi_queue import MultiQueueConsumer, Pulled
 from astyqueue.dispatch.consumers.ready_buffer import ALL, Ready, Selector

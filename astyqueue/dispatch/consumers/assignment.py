@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Generic, TypeVar
 
-from astyqueue.dispatch.consumers.consumer_lists import INTERESTED, NOT_INTERESTED, NOTIFIED, Consumer, Consumers
+from astyqueue.dispatch.consumers.consumer_states import INTERESTED, NOT_INTERESTED, NOTIFIED, Consumer, Consumers
 from astyqueue.dispatch.consumers.credit import RunningLimit
 from astyqueue.dispatch.consumers.ready_buffer import Lane, Ready, ReadyBuffer
 

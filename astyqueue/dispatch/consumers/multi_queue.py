@@ -12,8 +12,8 @@ import itertools
 from collections.abc import Callable
 from typing import Final, Generic, NamedTuple, TypeVar
 
-from astyqueue.dispatch.consumers.consumer_lists import NOT_INTERESTED, Consumer
 from astyqueue.dispatch.consumers.consumer_manager import ConsumerManager
+from astyqueue.dispatch.consumers.consumer_states import NOT_INTERESTED, Consumer
 from astyqueue.dispatch.consumers.credit import Credit
 from astyqueue.dispatch.consumers.ready_buffer import ALL, Ready, Selector
 from astyqueue.waiting import BargingLock

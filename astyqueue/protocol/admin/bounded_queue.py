@@ -17,9 +17,9 @@ from astyqueue.protocol.admin.delete import release_keys
 from astyqueue.protocol.layout.columns import Mark, State, Type, dead_name, message_name
 from astyqueue.protocol.layout.rows import is_home
 from astyqueue.protocol.parallel_reads import in_parallel
+from astyqueue.protocol.row.header_commit import COMMIT_MESSAGES, CommitLoop, CommitPlan, RemovalPlan
 from astyqueue.protocol.row.paging import peek_snapshot, scanned_up_to, unlisted_page
 from astyqueue.protocol.row.snapshot import RowSnapshot
-from astyqueue.protocol.row.transaction import COMMIT_MESSAGES, CommitLoop, CommitPlan, RemovalPlan
 from astyqueue.protocol.steps import Client, Steps, read_one
 from astyqueue.store import Named
 

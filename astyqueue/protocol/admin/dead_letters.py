@@ -27,8 +27,8 @@ from astyqueue.protocol.layout.columns import (
 )
 from astyqueue.protocol.layout.rows import is_home
 from astyqueue.protocol.layout.unique_key import KeyOwner, key_name
+from astyqueue.protocol.row.header_commit import COMMIT_MESSAGES, CommitLoop, CommitPlan, RemovalPlan
 from astyqueue.protocol.row.snapshot import RowSnapshot
-from astyqueue.protocol.row.transaction import COMMIT_MESSAGES, CommitLoop, CommitPlan, RemovalPlan
 from astyqueue.protocol.sending.key_state import FREE, KeyState, key_states
 from astyqueue.protocol.steps import Client, Steps, read_one
 from astyqueue.store import Column, Name, Named, Put, Slice

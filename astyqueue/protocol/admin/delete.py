@@ -21,9 +21,9 @@ from astyqueue.protocol.admin.settings import forget_settings
 from astyqueue.protocol.layout.columns import Type, dead_name, message_name
 from astyqueue.protocol.layout.rows import Ring, is_home
 from astyqueue.protocol.layout.unique_key import owned_keys, settle_effects
+from astyqueue.protocol.row.header_commit import COMMIT_MESSAGES, CommitLoop, CommitPlan, RemovalPlan
 from astyqueue.protocol.row.paging import scanned_up_to, unlisted_page
 from astyqueue.protocol.row.snapshot import RowSnapshot
-from astyqueue.protocol.row.transaction import COMMIT_MESSAGES, CommitLoop, CommitPlan, RemovalPlan
 from astyqueue.protocol.scheduling.schedule_commands import forget_schedules
 from astyqueue.protocol.steps import Client, Steps, read_one
 from astyqueue.store import Name, Named, Slice

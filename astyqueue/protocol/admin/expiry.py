@@ -19,9 +19,9 @@ from astyqueue.protocol.admin.browse import contents
 from astyqueue.protocol.claiming.selection import EXPIRED, DeadLettered
 from astyqueue.protocol.layout.columns import Dead, Entry, State, dead_name
 from astyqueue.protocol.layout.unique_key import owned_keys, settle_effects
+from astyqueue.protocol.row.header_commit import CommitLoop, CommitPlan
 from astyqueue.protocol.row.paging import peek_snapshot, scanned_up_to, unlisted_page
 from astyqueue.protocol.row.snapshot import RowSnapshot
-from astyqueue.protocol.row.transaction import CommitLoop, CommitPlan
 from astyqueue.protocol.steps import Client, Steps, read_one
 from astyqueue.store import Named, Put
 

@@ -13,6 +13,7 @@ from astyqueue import ids
 from astyqueue.errors import BadSetting, LayoutDiffers, NotFound, Undecodable
 from astyqueue.event_log import log_event
 from astyqueue.model.envelope import FORMAT, unframed
+from astyqueue.model.header_priority import check_sorting
 from astyqueue.model.settings import (
     FORWARD,
     ROWS_AT_MOST,
@@ -24,7 +25,6 @@ from astyqueue.model.settings import (
     setting_name,
     setting_text,
 )
-from astyqueue.model.sorting import check_sorting
 from astyqueue.observe.observers import UNOBSERVED, Observers
 from astyqueue.protocol.layout.rows import QUEUES, settings_row
 from astyqueue.protocol.row.compare_and_set import update

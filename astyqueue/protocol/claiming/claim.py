@@ -22,8 +22,8 @@ from astyqueue.protocol.layout.columns import (
     visible_at,
 )
 from astyqueue.protocol.layout.unique_key import SettleEffects, owned_keys
+from astyqueue.protocol.row.header_commit import HeaderCommits, RowTransaction
 from astyqueue.protocol.row.snapshot import WORTH_STORING, RowSnapshot
-from astyqueue.protocol.row.transaction import HeaderCommits, RowTransaction
 from astyqueue.protocol.settling.outcomes import SettlePlan, columns_changed_by, plan_settle
 from astyqueue.protocol.settling.settle import SettleRequest, SettleResult, settle
 from astyqueue.protocol.steps import Client, Steps, read_column

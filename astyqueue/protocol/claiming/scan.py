@@ -58,7 +58,7 @@ def scan_row(
     snapshot.apply_settles()
     timers = yield from load_snapshot(snapshot, now)
     snapshot.hold_back(now)
-    picked = ClaimPlan(order, now, min(order.want, most), snapshot.loaded_header, timers, burials)
+    picked = ClaimPlan(order, now, min(order.want, most), snapshot.loaded_header, timers, burials=burials)
     picked.cursors = [list(cursors) for cursors in snapshot.scans.cursors]
     due = _due(snapshot, picked, settling)
     if due.suspects and order.in_hand:  # settles do not bump the header, so it may be gone: check before pausing for it

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from astyqueue.errors import OutcomeUnknown, StoreError, StoreUnavailable
 from astyqueue.observe.observers import UNOBSERVED, Observers
-from astyqueue.protocol.row.transaction import COMMIT_TRIES
+from astyqueue.protocol.row.header_commit import COMMIT_TRIES
 from astyqueue.protocol.steps import Steps, commit, read_column, report_read_back
 from astyqueue.store import Batch, Committed, Expectation, Name, Outcome, Put
 

@@ -20,9 +20,9 @@ from astyqueue.model.envelope import FORMAT, unframed
 from astyqueue.protocol.layout.columns import HEADER, Entry, Type, dead_name, visible_at
 from astyqueue.protocol.row.bounded_reads import ScanWindow, SlicedScan
 from astyqueue.protocol.row.cursors import SCAN_LAGS
+from astyqueue.protocol.row.header_commit import COMMIT_MESSAGES, CommitLoop, CommitPlan
 from astyqueue.protocol.row.paging import PAGE_SIZE
 from astyqueue.protocol.row.snapshot import RowSnapshot, load_snapshot
-from astyqueue.protocol.row.transaction import COMMIT_MESSAGES, CommitLoop, CommitPlan
 from astyqueue.protocol.steps import Client, Send, Steps, read_column, read_one
 from astyqueue.store import Batch, Column, Name, Named, Put, Slice
 

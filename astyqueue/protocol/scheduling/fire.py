@@ -26,8 +26,8 @@ from astyqueue.protocol.layout.schedule_column import (
     trigger_name,
 )
 from astyqueue.protocol.layout.unique_key import KeyOwner
+from astyqueue.protocol.row.header_commit import HeaderCommits, RowTransaction, bump_header
 from astyqueue.protocol.row.snapshot import RowSnapshot, load_snapshot
-from astyqueue.protocol.row.transaction import HeaderCommits, RowTransaction, bump_header
 from astyqueue.protocol.scheduling.policies import Decision, LastRun, SkippedOccurrences, decide, skipped_by
 from astyqueue.protocol.sending.key_index import write_key_hints
 from astyqueue.protocol.sending.key_state import keys_of

@@ -20,8 +20,8 @@ from astyqueue.protocol.layout.schedule_column import (
     trigger_name,
 )
 from astyqueue.protocol.layout.unique_key import KeyOwningSchedule, key_name
+from astyqueue.protocol.row.header_commit import CommitLoop, CommitPlan
 from astyqueue.protocol.row.snapshot import RowSnapshot
-from astyqueue.protocol.row.transaction import CommitLoop, CommitPlan
 from astyqueue.protocol.scheduling.fire import FiredOccurrence, fired, standing
 from astyqueue.protocol.scheduling.policies import (
     Decision,

@@ -23,8 +23,8 @@ from astyqueue.protocol.layout.schedule_column import (
     readable_schedule,
     trigger_name,
 )
+from astyqueue.protocol.row.header_commit import CommitLoop, CommitPlan
 from astyqueue.protocol.row.snapshot import RowSnapshot
-from astyqueue.protocol.row.transaction import CommitLoop, CommitPlan
 from astyqueue.protocol.scheduling.fire import entries_of
 from astyqueue.protocol.sending.key_index import write_key_hints
 from astyqueue.protocol.steps import Client, Steps, read_column, read_one

@@ -21,8 +21,8 @@ from astyqueue.protocol.layout.columns import Entry, message_name, visible_at
 from astyqueue.protocol.layout.rows import batches_row
 from astyqueue.protocol.layout.unique_key import REMEMBERED, removed_name
 from astyqueue.protocol.row.compare_and_set import update
+from astyqueue.protocol.row.header_commit import CommitLoop, CommitPlan
 from astyqueue.protocol.row.snapshot import RowSnapshot, load_header
-from astyqueue.protocol.row.transaction import CommitLoop, CommitPlan
 from astyqueue.protocol.steps import Client, Steps, batches_within, read_one
 from astyqueue.store import Name, Named, Put
 from astyqueue.units import SECOND

@@ -13,8 +13,8 @@ from astyqueue.model.schedule import Origin, Run, Schedule
 from astyqueue.protocol.layout.columns import State, dead_name, message_name, timer_superseding
 from astyqueue.protocol.layout.schedule_column import decode_schedule, run_of, trigger_name
 from astyqueue.protocol.layout.unique_key import KeyOwner, KeyOwningSchedule, decode_owner, key_name
+from astyqueue.protocol.row.header_commit import CommitPlan
 from astyqueue.protocol.row.snapshot import RowSnapshot
-from astyqueue.protocol.row.transaction import CommitPlan
 from astyqueue.protocol.steps import Steps, read_one
 from astyqueue.store import Column, Name, Named
 

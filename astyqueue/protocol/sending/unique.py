@@ -22,8 +22,7 @@ from astyqueue.model.envelope import MessageId, decode, encode
 from astyqueue.model.message import Unique
 from astyqueue.protocol.layout.columns import HEADER, message_name
 from astyqueue.protocol.layout.unique_key import KeyOwner, key_name
-from astyqueue.protocol.row.snapshot import RowSnapshot, load_snapshot
-from astyqueue.protocol.row.transaction import (
+from astyqueue.protocol.row.header_commit import (
     COMMIT_TRIES,
     HeaderCommits,
     RemovalPlan,
@@ -31,6 +30,7 @@ from astyqueue.protocol.row.transaction import (
     bump_header,
     contend,
 )
+from astyqueue.protocol.row.snapshot import RowSnapshot, load_snapshot
 from astyqueue.protocol.sending.insert import LATE, register_late
 from astyqueue.protocol.sending.key_state import FREE, KeyState, cancel, key_states, supersede
 from astyqueue.protocol.steps import Client, Steps, read_one

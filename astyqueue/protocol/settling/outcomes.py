@@ -21,8 +21,8 @@ from astyqueue.protocol.layout.columns import (
     message_name,
 )
 from astyqueue.protocol.layout.unique_key import NOTHING, SettleEffects
+from astyqueue.protocol.row.header_commit import RowTransaction
 from astyqueue.protocol.row.timer_index import TimerChange
-from astyqueue.protocol.row.transaction import RowTransaction
 from astyqueue.protocol.steps import Client
 from astyqueue.store import Name, Put
 

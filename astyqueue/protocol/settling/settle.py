@@ -16,7 +16,7 @@ from astyqueue.errors import OutcomeUnknown, StoreError, Undecodable
 from astyqueue.ids import Id
 from astyqueue.protocol.layout.columns import HEADER, Timer, Type, decode_timer
 from astyqueue.protocol.row.bounded_reads import ScanWindow, read_in_pages
-from astyqueue.protocol.row.transaction import RowTransaction, bump_header
+from astyqueue.protocol.row.header_commit import RowTransaction, bump_header
 from astyqueue.protocol.settling.outcomes import Outcome, Outcomes, SettlePlan, plan_settle
 from astyqueue.protocol.steps import Client, Steps, read_column, read_one
 from astyqueue.store import Committed, Name, Named, Slice

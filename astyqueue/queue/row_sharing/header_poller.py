@@ -22,7 +22,7 @@ from astyqueue.protocol.coordination.doorbell import RowRequest
 from astyqueue.protocol.layout.columns import HEADER, Header, Type, decode_header
 from astyqueue.protocol.layout.rows import Ring
 from astyqueue.protocol.steps import Steps, read
-from astyqueue.queue.row_sharing.activity import QueueActivity
+from astyqueue.queue.row_sharing.idle_queues import QueueActivity
 from astyqueue.queue.row_sharing.paced_doorbell import PacedDoorbell
 from astyqueue.queue.row_sharing.poll_plan import PollPlan
 from astyqueue.queue.row_sharing.row_lease import RowLease

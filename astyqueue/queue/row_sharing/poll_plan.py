@@ -8,8 +8,8 @@ from typing import Final
 
 from astyqueue.clock import Clock
 from astyqueue.protocol.layout.rows import Ring
-from astyqueue.queue.row_sharing.activity import QueueActivity
 from astyqueue.queue.row_sharing.deadline_heap import DeadlineHeap
+from astyqueue.queue.row_sharing.idle_queues import QueueActivity
 from astyqueue.units import NEVER, SECOND, MonotonicUs
 
 #: The pause between two reads of a row's header: of a current row after recent traffic; of another current row, and of

@@ -17,9 +17,9 @@ from astyqueue.protocol.layout.rows import Ring, is_home
 from astyqueue.protocol.row.bounded_reads import MessageSizes, ScanWindow
 from astyqueue.protocol.row.snapshot import RowSnapshot
 from astyqueue.protocol.steps import Steps
-from astyqueue.queue.row_sharing.activity import ActivityWatch, QueueActivity
 from astyqueue.queue.row_sharing.deadline_heap import DeadlineHeap
 from astyqueue.queue.row_sharing.header_poller import HeaderPoller
+from astyqueue.queue.row_sharing.idle_queues import ActivityWatch, QueueActivity
 from astyqueue.queue.row_sharing.paced_doorbell import PacedDoorbell
 from astyqueue.queue.row_sharing.rescans import RescanScheduler
 from astyqueue.queue.row_sharing.row_state import RowState

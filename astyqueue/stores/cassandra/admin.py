@@ -10,8 +10,8 @@ from typing import Final, Self
 from cassandra.cluster import Session
 
 from astyqueue.clock import Clock
+from astyqueue.diagnostics import Finding, Severity, note, ok, worst
 from astyqueue.errors import BadSetting, StoreError
-from astyqueue.findings import Finding, Severity, note, ok, worst
 from astyqueue.stores.cassandra.connection.cluster import connect
 from astyqueue.stores.cassandra.connection.errors import FAILURES, failure_of_change, failure_of_read
 from astyqueue.stores.cassandra.connection.settings import Address, Levels

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, Final
 from unittest import mock
 
-from astyqueue.queue.row_sharing import activity, paced_doorbell
-from astyqueue.queue.row_sharing.activity import ActivityWatch, QueueActivity
+from astyqueue.queue.row_sharing import idle_queues, paced_doorbell
+from astyqueue.queue.row_sharing.idle_queues import ActivityWatch, QueueActivity
 from astyqueue.units import NEVER, SECOND
 from tests.simulation.mutants.mutant import Mutant, Patches
 
@@ -29,11 +29,11 @@ def _without(kind: type, name: str) -> list[Patches]:
 
 
 def _without_overlap() -> list[Patches]:
-    return [mock.patch.object(activity, name, 0) for name in ("_OVERLAP", "_LONG_OVERLAP")]
+    return [mock.patch.object(idle_queues, name, 0) for name in ("_OVERLAP", "_LONG_OVERLAP")]
 
 
 def _without_longest_pause() -> list[Patches]:
-    return [mock.patch.object(module, "_LONGEST", NEVER) for module in (activity, paced_doorbell)]
+    return [mock.patch.object(module, "_LONGEST", NEVER) for module in (idle_queues, paced_doorbell)]
 
 
 IDLE_MUTANTS: Final = (

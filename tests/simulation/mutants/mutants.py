@@ -18,11 +18,11 @@ from astyqueue.protocol.claiming import claim as claiming
 from astyqueue.protocol.claiming import scan, selection
 from astyqueue.protocol.claiming.selection import ClaimPlan, Redelivery
 from astyqueue.protocol.layout.columns import HEADER, State, Timer, Type, decode_timer, message_name
-from astyqueue.protocol.row import snapshot, transaction
+from astyqueue.protocol.row import header_commit, snapshot
 from astyqueue.protocol.row.cursors import SCAN_LAGS
+from astyqueue.protocol.row.header_commit import RowTransaction
 from astyqueue.protocol.row.snapshot import RowSnapshot, read_all_timers
 from astyqueue.protocol.row.timer_index import TimerIndex
-from astyqueue.protocol.row.transaction import RowTransaction
 from astyqueue.protocol.settling import outcomes, settle
 from astyqueue.protocol.settling.outcomes import SettlePlan
 from astyqueue.protocol.steps import Commit, Read, Steps, read, read_column
@@ -113,12 +113,12 @@ def _to_an_earlier_key() -> list[Patches]:
 
 
 def _floor_only_raised() -> list[Patches]:
-    original = transaction.bump_header
+    original = header_commit.bump_header
 
     def mutated(*values: Any, due: int | None) -> object:  # noqa: ANN401, ARG001 - handed on, but for the due
         return original(*values, due=None)
 
-    return [mock.patch.object(module, "bump_header", mutated) for module in (settle, transaction)]
+    return [mock.patch.object(module, "bump_header", mutated) for module in (settle, header_commit)]
 
 
 def _cursors_by_the_clock() -> list[Patches]:

@@ -19,7 +19,7 @@ from astyqueue.model.message import Message
 from astyqueue.model.settings import Behaviour, Layout, Settings
 from astyqueue.protocol.settling.outcomes import ACK
 from astyqueue.queue.delivery.base_delivery import BaseDelivery, Waiter
-from astyqueue.queue.row_sharing.activity import ActivityWatch
+from astyqueue.queue.row_sharing.idle_queues import ActivityWatch
 from astyqueue.queue.runtime import QueueRuntime
 from astyqueue.units import SECOND, MonotonicUs
 from tests.simulation.cassandra.cluster import Cluster

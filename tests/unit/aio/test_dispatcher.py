@@ -11,7 +11,7 @@ from contextvars import ContextVar
 import pytest
 
 from astyqueue import aio
-from astyqueue.dispatch.awaited import AwaitedBuilder
+from astyqueue.dispatch.asyncio_dispatcher import AwaitedBuilder
 from astyqueue.errors import BadSetting, Closed, HandlersStuck, Retry
 from astyqueue.queue.delivery.delivery import Delivery
 from astyqueue.testing import TimeMachine

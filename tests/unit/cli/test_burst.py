@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from astyqueue.cli.commands.burst import WhenEmpty
+from astyqueue.cli.worker.until_empty import WhenEmpty
 from astyqueue.protocol.layout.columns import HEADER
 from astyqueue.queue.connection import connect
 from astyqueue.queue.queue import MessageQueue

@@ -7,8 +7,8 @@ from collections import Counter
 
 import pytest
 
-from astyqueue.dispatch.consumers.consumer_lists import Consumer
 from astyqueue.dispatch.consumers.consumer_manager import ConsumerManager
+from astyqueue.dispatch.consumers.consumer_states import Consumer
 from astyqueue.dispatch.consumers.credit import Credit
 from astyqueue.dispatch.consumers.ready_buffer import ALL, REJECTED_MESSAGES, Ready, Selector
 from tests.unit.dispatch.consumer_bench import ONLY_A, Bench

@@ -245,7 +245,7 @@ def test_all_threads_of_a_dispatcher_end_with_it(still: Stage) -> None:
     dispatcher = still.start(lambda _: None, threads=3)
     names = {thread.name for thread in dispatcher.threads}
     assert names == {
-        "astyqueue:steward",
+        "astyqueue:monitor",
         "astyqueue:presence",
         "astyqueue:claim:1",
         *(f"astyqueue:handle:{number}" for number in (1, 2, 3)),

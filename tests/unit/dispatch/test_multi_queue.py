@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
-from astyqueue.dispatch.consumers.consumer_lists import Consumer
 from astyqueue.dispatch.consumers.consumer_manager import ConsumerManager
+from astyqueue.dispatch.consumers.consumer_states import Consumer
 from astyqueue.dispatch.consumers.credit import Credit
 from astyqueue.dispatch.consumers.multi_queue import MultiQueueConsumer, Pulled
 from astyqueue.dispatch.consumers.ready_buffer import Ready

@@ -144,7 +144,7 @@ def test_a_queue_in_which_nothing_is_due_is_offered_no_slot_until_it_asks_again(
 def test_claims_may_rest_once_more_after_their_queue_was_closed(crew: Crew) -> None:
     queue = crew.queue("mail")
     dispatcher = Dispatcher.builder().queue(queue).handler(print).build()
-    [subscription] = dispatcher._supervisor.subscriptions  # noqa: SLF001 - no thread, so that the order is certain
+    [subscription] = dispatcher._monitor.subscriptions  # noqa: SLF001 - no thread, so that the order is certain
     queue.close()
     subscription.waiting.rests()
 

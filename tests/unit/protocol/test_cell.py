@@ -7,7 +7,7 @@ import pytest
 from astyqueue import ids
 from astyqueue.errors import OutcomeUnknown, StoreUnavailable
 from astyqueue.protocol.row.compare_and_set import CellUpdate, update
-from astyqueue.protocol.row.transaction import COMMIT_TRIES
+from astyqueue.protocol.row.header_commit import COMMIT_TRIES
 from astyqueue.protocol.steps import Commit, Read, run
 from astyqueue.store import Batch, Name, Named, Put, Store
 from astyqueue.testing import Failing, Recording, TimeMachine

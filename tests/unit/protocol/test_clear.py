@@ -16,8 +16,8 @@ from astyqueue.protocol.claiming.claim import claim
 from astyqueue.protocol.claiming.selection import ClaimRequest
 from astyqueue.protocol.layout.columns import Type
 from astyqueue.protocol.layout.rows import QUEUES, settings_row
+from astyqueue.protocol.row.header_commit import CommitPlan, RemovalPlan
 from astyqueue.protocol.row.snapshot import RowSnapshot, load_snapshot
-from astyqueue.protocol.row.transaction import CommitPlan, RemovalPlan
 from astyqueue.protocol.settling.outcomes import Reject, Release
 from astyqueue.protocol.steps import Commit
 from astyqueue.testing import Failing, Recording

@@ -16,8 +16,8 @@ from astyqueue.protocol.admin.delete import clear, delete
 from astyqueue.protocol.claiming.claim import claim
 from astyqueue.protocol.claiming.selection import ClaimRequest
 from astyqueue.protocol.layout.columns import Type
+from astyqueue.protocol.row.header_commit import COMMIT_TRIES
 from astyqueue.protocol.row.snapshot import RowSnapshot, load_snapshot, read_all_timers
-from astyqueue.protocol.row.transaction import COMMIT_TRIES
 from astyqueue.protocol.settling.outcomes import ACK, Extend, Reject, Release
 from astyqueue.protocol.settling.settle import SettleRequest, SettleResult, settle
 from astyqueue.protocol.steps import Commit, Read, Steps

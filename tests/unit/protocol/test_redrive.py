@@ -16,8 +16,8 @@ from astyqueue.protocol.admin.delete import delete
 from astyqueue.protocol.claiming.claim import claim
 from astyqueue.protocol.claiming.selection import ClaimRequest
 from astyqueue.protocol.layout.columns import HEADER, Type
+from astyqueue.protocol.row.header_commit import COMMIT_TRIES
 from astyqueue.protocol.row.snapshot import RowSnapshot, load_snapshot
-from astyqueue.protocol.row.transaction import COMMIT_TRIES
 from astyqueue.protocol.steps import Client, Commit, Request, Steps
 from astyqueue.store import Committed, Store
 from astyqueue.testing import Faulty, Recording

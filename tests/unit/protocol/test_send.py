@@ -13,8 +13,8 @@ from astyqueue.model.envelope import MessageId
 from astyqueue.protocol.admin.delete import delete
 from astyqueue.protocol.coordination.doorbell import RowRequest, cells, row_request_in
 from astyqueue.protocol.layout.columns import HEADER, STAMP_BACK, State, Type
+from astyqueue.protocol.row.header_commit import RowTransaction, bump_header
 from astyqueue.protocol.row.snapshot import RowSnapshot
-from astyqueue.protocol.row.transaction import RowTransaction, bump_header
 from astyqueue.protocol.sending.insert import LATE, send
 from astyqueue.protocol.settling.outcomes import Reject
 from astyqueue.protocol.steps import Commit, Read, Request, run

@@ -27,7 +27,7 @@ from astyqueue.protocol.admin.settings import (
     open_queue,
 )
 from astyqueue.protocol.layout.rows import QUEUES, settings_row
-from astyqueue.protocol.row.transaction import COMMIT_TRIES
+from astyqueue.protocol.row.header_commit import COMMIT_TRIES
 from astyqueue.protocol.steps import Commit, Steps
 from astyqueue.store import Batch, Put, Slice, Spread, Store
 from astyqueue.testing import Failing

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from astyqueue.errors import StoreUnavailable
 from astyqueue.model.settings import Layout, Settings
 from astyqueue.protocol.steps import Commit, Read, Request, Send
-from astyqueue.queue.row_sharing.activity import ActivityWatch
+from astyqueue.queue.row_sharing.idle_queues import ActivityWatch
 from astyqueue.queue.runtime import QueueRuntime
 from astyqueue.store import Batch, Store
 from astyqueue.testing import TimeMachine

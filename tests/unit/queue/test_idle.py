@@ -15,8 +15,8 @@ from astyqueue.protocol.layout.rows import activity_row
 from astyqueue.protocol.steps import run
 from astyqueue.queue.admin.deletion import drop
 from astyqueue.queue.delivery.base_delivery import new_deliveries
-from astyqueue.queue.row_sharing import activity
-from astyqueue.queue.row_sharing.activity import IN_USE
+from astyqueue.queue.row_sharing import idle_queues
+from astyqueue.queue.row_sharing.idle_queues import IN_USE
 from astyqueue.queue.runtime import ReceiveRequest
 from astyqueue.stores.memory import MemoryStore
 from astyqueue.testing import TimeMachine
@@ -137,7 +137,7 @@ def test_a_queue_without_credit_in_its_turn_looks_as_soon_as_it_has_some(store: 
 def test_a_notice_that_is_written_late_is_read(
     store: Lossy, clock: TimeMachine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(activity, "_TURN", FOREVER)
+    monkeypatch.setattr(idle_queues, "_TURN", FOREVER)
     process = Process(clock, store, ["letters", "mail"])
     process.become_idle()
     store.keeps = True
@@ -160,7 +160,7 @@ def test_a_notice_of_a_process_whose_clock_is_wrong_is_read(store: Lossy, clock:
 def test_what_happened_while_the_log_could_not_be_read_is_found_afterwards(
     store: Lossy, clock: TimeMachine, minutes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(activity, "_TURN", FOREVER)
+    monkeypatch.setattr(idle_queues, "_TURN", FOREVER)
     process = Process(clock, store, ["letters", "mail"])
     process.become_idle()
     process.mail.dead = process.queues["letters"].dead = True  # suspended
@@ -215,7 +215,7 @@ def test_a_process_that_starts_after_a_send_finds_the_message(store: Lossy, cloc
 def test_a_notice_read_for_other_queues_counts_for_one_that_is_consumed_a_little_later(
     store: Lossy, clock: TimeMachine, joins: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(activity, "_TURN", FOREVER)
+    monkeypatch.setattr(idle_queues, "_TURN", FOREVER)
     process = Process(clock, store, ["letters"])
     process.become_idle()
     sending = sender(store, clock)
@@ -251,7 +251,7 @@ def test_a_message_that_falls_due_soon_after_a_suspension_during_which_its_queue
     store: Lossy, clock: TimeMachine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its row is due to be scanned when the process goes on, and that scan shows only what is due by then."""
-    monkeypatch.setattr(activity, "_TURN", FOREVER)
+    monkeypatch.setattr(idle_queues, "_TURN", FOREVER)
     process, sending = Process(clock, store, ["letters", "mail"]), sender(store, clock)
     sending.send(1)
     process.pass_time(9 * SECOND)
@@ -312,7 +312,7 @@ def test_a_message_without_a_notice_of_its_own_is_found_while_its_queue_becomes_
     store: Lossy, clock: TimeMachine, first: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A notice stands for ten seconds: what is sent last in them must be found, without a turn, whatever the moment."""
-    monkeypatch.setattr(activity, "_TURN", FOREVER)
+    monkeypatch.setattr(idle_queues, "_TURN", FOREVER)
     process = Process(clock, store, ["letters", "mail"])
     process.become_idle()
     process.mail.send(1)
@@ -329,7 +329,7 @@ def test_a_message_without_a_notice_of_its_own_is_found_while_its_queue_becomes_
 def test_a_message_sent_between_any_two_requests_of_a_process_that_becomes_idle_is_found(
     clock: TimeMachine, layout: Layout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(activity, "_TURN", FOREVER)
+    monkeypatch.setattr(idle_queues, "_TURN", FOREVER)
     for requests in range(12):
         store = Lossy(MemoryStore(clock))
         process = Process(clock, store, ["mail"], layout, paced=True)

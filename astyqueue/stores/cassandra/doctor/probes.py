@@ -10,7 +10,7 @@ from cassandra import Unauthorized
 from cassandra.cluster import Host
 
 from astyqueue.clock import Clock
-from astyqueue.findings import Finding
+from astyqueue.diagnostics import Finding
 from astyqueue.store import ENTRIES
 from astyqueue.stores.cassandra.connection.errors import FAILURES, describe
 from astyqueue.stores.cassandra.doctor import checks

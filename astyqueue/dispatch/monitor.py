@@ -23,7 +23,7 @@ _CONCLUDED_WITHIN: Final = SECOND
 _LEAVING: Final = SECOND // 10
 
 
-class Supervisor:
+class DispatcherMonitor:
     """One thread that gives up handlers past their timeout, replaces threads that died, and finally drains all queues.
 
     It runs from the start, because at the interpreter's exit, when it is needed most, no thread can be started.
