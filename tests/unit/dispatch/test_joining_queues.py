@@ -200,7 +200,7 @@ def test_a_dispatcher_that_ended_takes_no_queue(crew: Crew) -> None:
 
 
 def test_queues_that_match_a_pattern_join_within_five_seconds_and_leave_when_they_are_dropped(
-    crew: Crew, caplog: pytest.LogCaptureFixture
+    crew: Crew, leaves: Leaves, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "astyqueue.worker")
     order = Order()
@@ -222,6 +222,7 @@ def test_queues_that_match_a_pattern_join_within_five_seconds_and_leave_when_the
     assert [queue.name for queue in dispatcher.queues] == ["mail.one"]
     assert dispatcher.running
     assert other.counts().waiting == 1
+    leaves.when_left()  # logged after the queue is gone from the list
     events = [vars(record).get("event") for record in caplog.records]
     assert (events.count("joined"), events.count("left")) == (1, 1)
 
