@@ -4,7 +4,7 @@ Code takes a `QueueService`; what starts the program chooses which one. So code 
 server, and time in them is that of a clock that the test moves.
 
 - `service`: the interface, its messages, and the rules for names, bodies and durations, which are the same everywhere.
-- `stored`: `MemoryQueueService` and `FileQueueService`, on queues of astyqueue.
+- `local`: `MemoryQueueService` and `FileQueueService`, on queues of astyqueue.
 - `receipts`: what a receipt of those two allows, as steps.
 - `sqs`: `SQSQueueService`, through boto3, which the extra `sqs` installs.
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 __all__ = ["FileQueueService", "MemoryQueueService", "PulledMessage", "QueueService", "SQSQueueService"]
 
 _HOMES: Final = {
-    "FileQueueService": "stored",
-    "MemoryQueueService": "stored",
+    "FileQueueService": "local",
+    "MemoryQueueService": "local",
     "PulledMessage": "service",
     "QueueService": "service",
     "SQSQueueService": "sqs",
