@@ -43,7 +43,7 @@ __all__ = [
 _HOMES: Final = {
     "App": ".tasks.awaited.app",
     "BatchedCall": ".tasks.awaited.batched_call",
-    "Dispatcher": ".dispatch.awaited",
+    "Dispatcher": ".dispatch.asyncio_dispatcher",
     "Task": ".tasks.awaited.task",
 }
 

@@ -2,7 +2,7 @@
 
 - `row_scheduler`: the row with the earliest moment of its next scan comes next. It has a `row_state` for each row, and
   a `deadline_heap` of those moments.
-- `activity`: whether the queue is in use or idle, and one watch of the activity log for all idle queues.
+- `idle_queues`: whether the queue is in use or idle, and one watch of the activity log for all idle queues.
 - `poll_plan`: when each row is polled next.
 - `header_poller`: reads many headers in one request: who owns each row, and whether it changed. It applies
   `row_lease`, by which processes divide the rows, and requests a row from its owner when this process has too few.
