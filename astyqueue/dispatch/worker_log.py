@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final, NamedTuple, ParamSpec
 
+from astyqueue import event_log
 from astyqueue.clock import Clock, SystemClock
 from astyqueue.dispatch.handlers import TASK, Handler, Kind
 from astyqueue.errors import HandlerFailed, Retry, Snooze
@@ -75,8 +76,7 @@ def log_safely(method: Callable[P, None]) -> Callable[P, None]:
 @log_safely
 def log_event(level: int, event: str, /, **facts: object) -> None:
     """Log `event name=value ...`; a formatter finds the parts as `record.event` and `record.facts`."""
-    if LOG.isEnabledFor(level):
-        LOG.log(level, "%s", facts_line(event, facts), extra={"event": event, "facts": facts})
+    event_log.log_event(LOG, level, event, **facts)  # type: ignore[arg-type]  # no fact is named `exc_info`
 
 
 def _log_failure(level: int, event: str, error: BaseException, facts: dict[str, object]) -> None:
@@ -105,8 +105,7 @@ def log_stacks(level: int, event: str, stacks: str, /, **facts: object) -> None:
 @log_safely
 def log_traceback(error: BaseException, **facts: object) -> None:
     """Log the traceback of an error, at level DEBUG."""
-    if LOG.isEnabledFor(logging.DEBUG):
-        LOG.debug("%s", facts_line("trace", facts), exc_info=error, extra={"event": "trace", "facts": facts})
+    event_log.log_event(LOG, logging.DEBUG, "trace", exc_info=error, **facts)
 
 
 @log_safely
