@@ -81,6 +81,7 @@ def test_what_waits_in_the_backlog_of_a_process_without_a_free_slot_goes_to_othe
     dispatcher = stage.start(gate, threads=1, backlog=2)
     gate.when_entered()
     stage.when(lambda: stage.stats.received == 3)
+    stage.look_around()  # the claim thread notes since when the second message waits
     pass_time(stage, clock, "9s", steps=3)
     assert list(others(stage).queue.receive(10)) == []
     pass_time(stage, clock, "9s", steps=2)
