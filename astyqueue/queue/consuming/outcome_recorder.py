@@ -179,6 +179,18 @@ class OutcomeRecorder:
         for one in gone:
             self.notifier.deleted(one.message_id, "replaced")
 
+    def conclude_all(self, row: str, committed: Sequence[PendingOutcome], gone: set[Id]) -> None:
+        """Conclude these outcomes of a commit to a row, and notify the observers; those in `gone` came too late."""
+        if self.observers.on:
+            self.observe(row, committed, gone)
+        elif not (gone or self.notifier.present):  # the common case, kept cheap
+            for pending in committed:
+                if pending.tickets:
+                    pending.over(lost=False)
+            return
+        for pending in committed:
+            self.conclude(pending, lost=pending.delivery.id in gone)
+
     def conclude(self, pending: PendingOutcome, *, lost: bool) -> None:
         """End the wait for an outcome that is in the store or came too late, and queue its hook calls."""
         if lost:

@@ -42,6 +42,7 @@ class SettleBuffer:
         self._lock = recorder.deciding
         self._incoming: deque[PendingOutcome] = deque()  # any thread appends; only the holder of the lock removes
         self._called = False
+        self._concluding = False
         self._pending: dict[Lease, dict[Id, PendingOutcome]] = {}
         self._renewals: dict[Lease, Extend] = {}
         self._renew_now = False
@@ -126,9 +127,9 @@ class SettleBuffer:
 
     @property
     def settled_all(self) -> bool:
-        """Whether no outcome waits for a commit."""
+        """Whether every outcome is committed, counted, and noted for the hooks and the history."""
         with self._lock:
-            return not self._incoming and not any(self._pending.values())
+            return not (self._incoming or self._concluding or any(self._pending.values()))
 
     def _sort_in(self) -> None:
         """Sort new outcomes by lease; the caller holds the lock. Outcomes added from here on wake the leader again."""
@@ -232,27 +233,23 @@ class SettleBuffer:
         Returns the follow-ups that were committed.
         """
         with self._lock:
+            self._concluding = True  # from here on nothing waits, but a thread that flushes has not heard of it all
             extension = self._end_renewal(lease)
             deliveries = dict(lease.deliveries) if extension else {}
             committed = self._committed(lease, outcomes)
             gone = {delivery.id for delivery in self._leases.settled(lease, outcomes, settled)}
-        self._recorder.superseded((one.delivery for one in committed), settled)
-        followed = _followed(committed, gone) if lease.followed else []
-        self._recorder.count([outcome for id_, outcome in outcomes.items() if id_ not in gone])
-        if self._recorder.observers.on:
-            self._recorder.observe(lease.row, committed, gone)
-        elif not (gone or self._recorder.notifier.present):
-            for pending in committed:
-                if pending.tickets:
-                    pending.over(lost=False)
-            return followed
-        for pending in committed:
-            deliveries.pop(pending.delivery.id, None)
-            self._recorder.conclude(pending, lost=pending.delivery.id in gone)
-        if extension:
-            renewed = [one for one in deliveries.values() if outcomes.get(one.id) is extension]
-            self._recorder.conclude_renewal(lease.row, renewed, gone, extension.until)
-        return followed
+        try:
+            self._recorder.superseded((one.delivery for one in committed), settled)
+            self._recorder.count([outcome for id_, outcome in outcomes.items() if id_ not in gone])
+            self._recorder.conclude_all(lease.row, committed, gone)
+            if extension:
+                for pending in committed:
+                    deliveries.pop(pending.delivery.id, None)
+                renewed = [one for one in deliveries.values() if outcomes.get(one.id) is extension]
+                self._recorder.conclude_renewal(lease.row, renewed, gone, extension.until)
+        finally:
+            self._concluding = False
+        return _followed(committed, gone) if lease.followed else []
 
     def _committed(self, lease: Lease, outcomes: dict[Id, Outcome]) -> list[PendingOutcome]:
         """Remove committed outcomes; later ones of the lease are sorted again, as their deliveries may have moved."""

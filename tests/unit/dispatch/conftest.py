@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 import pytest
 
 from astyqueue.clock import Clock, SystemClock
+from astyqueue.observe.observers import Observer
 from astyqueue.queue.hooks import Hook
 from astyqueue.store import Store
 from astyqueue.testing import TimeMachine
@@ -22,10 +23,15 @@ def stages(place: Place) -> Iterator[Stages]:
     made: list[Stage] = []
 
     def stage(
-        clock: Clock | None = None, store: Store | None = None, *, hooks: Iterable[Hook] = (), **options: object
+        clock: Clock | None = None,
+        store: Store | None = None,
+        *,
+        hooks: Iterable[Hook] = (),
+        observers: Iterable[Observer] = (),
+        **options: object,
     ) -> Stage:
         clock = clock or SystemClock()
-        made.append(Stage(clock, store or place.store(clock), hooks=hooks, **options))
+        made.append(Stage(clock, store or place.store(clock), hooks=hooks, observers=observers, **options))
         return made[-1]
 
     yield stage

@@ -11,6 +11,7 @@ from astyqueue.dispatch.builder import DispatcherBuilder
 from astyqueue.dispatch.dispatcher import Dispatcher
 from astyqueue.dispatch.handlers import AsyncCall, Call
 from astyqueue.errors import StoreUnavailable
+from astyqueue.observe.observers import Observer
 from astyqueue.protocol.steps import Commit, Request
 from astyqueue.queue.delivery.base_delivery import BaseDelivery, Waiter
 from astyqueue.queue.delivery.delivery import Delivery
@@ -84,10 +85,19 @@ class CountedOut(QueueStats):
 class Stage:
     """A queue, a clock, and what can be waited for."""
 
-    def __init__(self, clock: Clock, store: Store, *, hooks: Iterable[Hook] = (), **options: object) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        store: Store,
+        *,
+        hooks: Iterable[Hook] = (),
+        observers: Iterable[Observer] = (),
+        **options: object,
+    ) -> None:
         self.heard = Heard()
         self.store = Recording(store)
-        builder = MessageQueue.builder().store(self.store).clock(clock).name("emails").hook(*hooks, self.heard)
+        builder = MessageQueue.builder().store(self.store).clock(clock).name("emails")
+        builder.hook(*hooks, self.heard).observer(*observers)
         self.queue = builder.options(**options).build()
         self.stats = CountedOut(self.heard.changed)
         claimer = self.queue.core.claimer

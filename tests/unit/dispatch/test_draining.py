@@ -13,6 +13,8 @@ import pytest
 
 from astyqueue.dispatch.dispatcher import Dispatcher
 from astyqueue.errors import Closed
+from astyqueue.observe.events import ObservedEvent, Settled
+from astyqueue.observe.observers import Observer
 from astyqueue.queue.delivery.base_delivery import BaseDelivery
 from astyqueue.queue.delivery.delivery import Delivery
 from astyqueue.queue.hooks import Hook
@@ -119,6 +121,28 @@ def test_a_stop_loses_no_ack(stage: Stage) -> None:
     assert finished == set(done)
     assert messages(stage) == 5_000 - len(done)
     assert stage.stats.lost == stage.queue.stats.lost == 0
+
+
+def test_a_drain_waits_for_a_claim_thread_that_has_committed_outcomes_and_not_yet_noted_them(stages: Stages) -> None:
+    class Pausing(Observer):
+        def __init__(self) -> None:
+            self.hears, self.goes_on = threading.Event(), threading.Event()
+
+        def observe(self, event: ObservedEvent) -> None:
+            if isinstance(event, Settled):
+                self.hears.set()
+                assert self.goes_on.wait(DEADLINE)
+
+    pausing = Pausing()
+    stage = stages(observers=[pausing])
+    stage.queue.send("a")
+    dispatcher = stage.start(lambda _: None)
+    assert pausing.hears.wait(DEADLINE)
+    drain = in_a_thread(lambda: dispatcher.drain(None))
+    drain.join(0.2)
+    pausing.goes_on.set()
+    assert ended(drain)
+    assert stage.heard.outcomes == [("a", "acked")]
 
 
 def test_hooks_have_heard_of_every_outcome_when_a_drain_is_over(stages: Stages) -> None:
