@@ -285,6 +285,25 @@ def test_events_are_written_with_the_rest(file: Path, clock: TimeMachine) -> Non
         assert (kinds.count(Kind.SENT), kinds.count(Kind.DONE)) == (2, 1)
 
 
+def test_a_message_that_is_sent_back_with_a_rising_priority_stays_one_message_and_overtakes_those_that_wait(
+    file: Path, clock: TimeMachine
+) -> None:
+    with MessageQueue.builder().store(f"sqlite:///{file}").name("ranks").priorities(5).clock(clock).build() as queue:
+        queue.send_many(["rises", "waits", "waits too"])
+        for priority in range(1, 5):
+            [delivery] = queue.receive()
+            assert delivery.body == "rises"
+            with pytest.raises(Booking), queue.transaction() as tx:  # the first try comes to nothing
+                tx.ack(delivery)
+                tx.send("rises", priority=priority)
+                raise Booking
+            with queue.transaction() as tx:
+                tx.ack(delivery)
+                tx.send("rises", priority=priority)
+            clock.advance("1ms")
+        assert [one.body for one in queue.receive(10)] == ["rises", "waits", "waits too"]
+
+
 def test_queues_of_one_connection_share_a_transaction(file: Path) -> None:
     with connect(f"sqlite:///{file}") as connection:
         orders, bills = connection.queue("orders"), connection.queue("bills")
