@@ -125,7 +125,7 @@ class WaitingLines:
         self._scheduler, self._now = queue.core.scheduler, queue.core.process.now
         self._lock = threading.Lock()
         self._lines: dict[LineKey, WaitingLine] = {}
-        self._started = False
+        self._started = self._shut = False
         size = pools.of(Kind.THREAD).size
         #: The most of its handlers that run in threads at a time.
         self.threads = min(options.threads or size, size)
@@ -136,7 +136,7 @@ class WaitingLines:
         self._paces: dict[LineKey, AdaptivePrefetch] = {Kind.THREAD: pace}
         for key in roster.lines:
             # A batch handler has a thread in each of its queues: in those of a pattern only once it has a message.
-            if not (options.followed and len(roster.lines) > 1 and roster.batch_of(key)):
+            if not (options.followed and roster.batch_of(key)):
                 self._line(key)
 
     def _line(self, key: LineKey) -> WaitingLine:
@@ -145,6 +145,9 @@ class WaitingLines:
             if (line := self._lines.get(key)) is None:
                 line = self._lines[key] = self._made(key)
                 self._quota.counts(line.ready)
+                if self._shut:  # a claim was under way
+                    line.credit.shut()
+                    line.ready.shut()
                 if self._started:
                     line.pool.add_queue(line)
             return line
@@ -189,6 +192,8 @@ class WaitingLines:
 
     def credit(self) -> int:
         """How many messages may be claimed now: as many as all lines may, unless one of them overflows."""
+        if not self._lines:  # the first message makes the line of a batch handler
+            return 0 if self._shut else 1
         credits_ = [line.credit.credit() for line in self]
         if len(credits_) > 1 and any(line.overflows for line in self):
             return 0
@@ -235,6 +240,8 @@ class WaitingLines:
     def shut(self) -> list[Delivery]:
         """Accept no more; returns the deliveries to give back. At-most-once ones stay, to be handled."""
         given_back: list[Delivery] = []
+        with self._lock:
+            self._shut = True
         for line in self:
             line.credit.shut()
             given_back += line.ready.shut()

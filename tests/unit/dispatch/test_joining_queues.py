@@ -227,6 +227,24 @@ def test_queues_that_match_a_pattern_join_within_five_seconds_and_leave_when_the
     assert (events.count("joined"), events.count("left")) == (1, 1)
 
 
+def test_a_batch_handler_has_a_thread_only_in_those_queues_of_a_pattern_that_have_messages(crew: Crew) -> None:
+    handled = threading.Semaphore(0)
+
+    def handle(deliveries: list[Delivery]) -> None:
+        handled.release(len(deliveries))
+
+    queues = [crew.queue(f"rows.{number}") for number in range(50)]
+    queues[7].send_many(range(4))
+    builder = Dispatcher.builder().queues("rows.*", Connection(crew.store, crew.clock)).threads(2)
+    dispatcher = crew.begin(builder.handler(handle, batch=(4, "1h")))
+    for _ in range(4):
+        assert handled.acquire(timeout=DEADLINE)
+    assert len(dispatcher.queues) == 50
+    assert len(dispatcher.threads) < 20
+    dispatcher.drain(None)
+    assert [queue.counts().waiting for queue in queues] == [0] * 50
+
+
 def test_a_queue_that_joins_is_logged_before_its_messages(crew: Crew, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "astyqueue.worker")
     order = Order()
