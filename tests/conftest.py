@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections import defaultdict
 from collections.abc import Iterator
 from typing import Final
@@ -30,6 +31,16 @@ _TOLD: Final = {
     "a ring under fire": "tests/ring/",
     "memory of the report": "test_report_size",
 }
+
+
+@pytest.fixture(scope="session", autouse=True)
+def hangups() -> Iterator[None]:
+    """Have programs that tests start react to a hangup, also where all was started by `nohup`, which ignores it."""
+    before = signal.getsignal(signal.SIGHUP)
+    if before is signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

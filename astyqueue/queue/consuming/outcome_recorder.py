@@ -200,6 +200,8 @@ class OutcomeRecorder:
 
     def conclude_renewal(self, row: str, deliveries: Iterable[BaseDelivery], gone: set[Id], until: int) -> None:
         """Record the renewal of a lease; of those `gone`, a delivery that was settled meanwhile has its own outcome."""
+        if not (gone or self.observers.on or self.notifier.present):  # the common case, kept cheap
+            return
         kept: list[BaseDelivery] = []
         for delivery in deliveries:
             if delivery.id not in gone:

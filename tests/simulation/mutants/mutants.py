@@ -227,7 +227,7 @@ def _knowing(know: Callable[[RowSnapshot, int], Steps[TimerIndex]]) -> Callable[
 
 MUTANTS: Final = (
     Mutant("no header guard", 60, interceptor=without(Type.LOCK)),
-    Mutant("header read plainly", 2_000, interceptor=asking_otherwise(_plainly)),
+    Mutant("header read plainly", 2_000, interceptor=asking_otherwise(_plainly), first=250),
     Mutant("header read last", 200, _knowing(_know_header_last)),
     Mutant("only due timers known", 60, _knowing(_know_due_timers)),
     Mutant("timers read again, old messages kept", 200, _old_messages),
@@ -240,7 +240,7 @@ MUTANTS: Final = (
     Mutant("a commit repeated without its expectations", 200, interceptor=_repeated_unconditionally),
     Mutant("an unknown outcome taken for done", 200, interceptor=_taken_for_done),
     Mutant("stamps from the due time", 400, lambda: [mock.patch.object(producer, "message_put", _stamped_with_due)]),
-    Mutant("header deleted by drop", 2_000, _dropping_headers, first=100),
+    Mutant("header deleted by drop", 2_000, _dropping_headers),
     Mutant("tombstones kept for 5 s", 400, grace_us=5 * SECOND),
     Mutant("ack before claim", 30, interceptor=asking_otherwise(_acking_first)),
     Mutant("rejected messages dropped", 60, interceptor=asking_otherwise(_keeping_no_dead_letters)),
