@@ -45,3 +45,14 @@ def test_the_names_of_events_are_in_snake_case() -> None:
     names = {ast.literal_eval(call.args[2]) for call in calls if ast.unparse(call.args[0]) == "_log"}
     assert len(names) > 20
     assert [name for name in names if not _SNAKE_CASE.fullmatch(name)] == []
+
+
+@pytest.mark.parametrize("package", ["journal", "spool"])
+def test_journals_and_spools_log_nothing_but_events(package: str) -> None:
+    calls = [
+        f"{path.name}:{call.lineno}"
+        for path in (PACKAGE / package).glob("*.py")
+        for call in ast.walk(ast.parse(path.read_text()))
+        if isinstance(call, ast.Call) and ast.unparse(call.func).startswith("_log.")
+    ]
+    assert calls == []
