@@ -109,6 +109,12 @@ class Subscription:
         self._lost = queue.stats.lost
         self._claims: ClaimLoop | None = None
 
+    def __repr__(self) -> str:
+        """The queue, what waits for a slot and what is with handlers, and whether it is claimed from."""
+        under_way = self.executions.under_way
+        messages = f"{len(self.waiting)} waiting, {len(under_way.all())} running, {len(under_way.stuck)} stuck"
+        return f"<Subscription of {self.name}: {messages}, {self._claims or 'not started'}>"
+
     def start(self, on_end: Callable[[Exception | None], None]) -> StepTask:
         """Have the pools take its deliveries; returns the steps that claim, for a claim thread."""
         waiter = Waiter(self._credit, self._accept, delivery_factory=self.waiting.delivery_factory, renew=True)

@@ -74,6 +74,10 @@ class App:
         #: What the app is, whatever its sends are.
         self.core = AppRuntime(options)
 
+    def __repr__(self) -> str:
+        """Its name, the number of its tasks, its queues, and the store once it is open."""
+        return f"<{type(self).__name__} {self.core}>"
+
     @property
     def name(self) -> str:
         """What separates its schedules from those of other programs."""

@@ -82,6 +82,10 @@ class App:
         self.blocking = blocking
         self._queues = AwaitedQueues(self.core)
 
+    def __repr__(self) -> str:
+        """Its name, the number of its tasks, its queues, and the store once it is open."""
+        return f"<{type(self).__name__} {self.core}>"
+
     @property
     def name(self) -> str:
         """What separates its schedules from those of other programs."""
