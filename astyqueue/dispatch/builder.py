@@ -25,8 +25,8 @@ from astyqueue.dispatch.handlers import (
     wanted_kind,
 )
 from astyqueue.dispatch.pools import CoroutineOptions, HandlerPools
-from astyqueue.dispatch.processes.children import ProcessChildren
-from astyqueue.dispatch.processes.settings import ProcessOptions, available_processors
+from astyqueue.dispatch.processes.child_process import ProcessOptions
+from astyqueue.dispatch.processes.children import ProcessChildren, available_processors
 from astyqueue.dispatch.queue_patterns import QueueDirectory, QueuePattern
 from astyqueue.dispatch.subscription import QueueIdentity, QueueOptions, Subscription
 from astyqueue.durations import Duration, as_microseconds
