@@ -112,4 +112,4 @@ def test_a_client_of_spark_connect_sends_and_reads(java: Path, place: Place) -> 
         connection.queue("emails")
         told = run("connect", place.url)
     assert "connect.session messages 100" in told
-    assert "which a Spark Connect server cannot: use another master" in told
+    assert "not on a Spark Connect server: use a master" in told
