@@ -4,7 +4,8 @@
 - `served_queues`: its queues, also those that join and leave. `queue_patterns` finds these.
 - `subscription`: one queue, with its `waiting_lines`, and its limits in `delivery_limits`.
 - `claim_loop`: the steps that claim for one queue. `step_loop`: a thread that carries out those of several.
-- `handlers`, `middleware`: what is called for a message. `import_path`: how another process finds it.
+- `handlers`: what is called for a message. `handler_registry`: those of a queue. `middleware`: what is around them.
+- `import_path`: how another process finds a handler.
 - `execution`, `batch_execution`, `asyncio_execution`: calling it, and its outcome.
 - `running_executions`: the calls that are under way.
 - `pools`: what runs handlers: `slots` are threads, `event_loop` is for coroutines, `processes` are children.

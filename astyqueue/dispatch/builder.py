@@ -9,21 +9,19 @@ from typing import Final, Generic, Self, TypeVar
 from astyqueue.clock import Clock
 from astyqueue.dispatch.delivery_limits import MessageQuota
 from astyqueue.dispatch.forked_children import end_forked_children
+from astyqueue.dispatch.handler_registry import HandlerRegistry
 from astyqueue.dispatch.handlers import (
-    AnyMiddleware,
     AsyncCall,
     Batch,
     BatchCall,
     Call,
     Factory,
     Handler,
-    HandlerRegistry,
-    HandlerWrapping,
     Kind,
-    check_middleware,
     handler_name,
     wanted_kind,
 )
+from astyqueue.dispatch.middleware import AnyMiddleware, HandlerWrapping, check_middleware
 from astyqueue.dispatch.pools import CoroutineOptions, HandlerPools
 from astyqueue.dispatch.processes.child_process import ProcessOptions
 from astyqueue.dispatch.processes.children import ProcessChildren, available_processors

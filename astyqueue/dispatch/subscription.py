@@ -21,7 +21,8 @@ from typing import Final, NamedTuple, Self, cast
 from astyqueue.dispatch.claim_loop import ClaimLoop, flush
 from astyqueue.dispatch.delivery_limits import InFlightLimit, MessageQuota
 from astyqueue.dispatch.execution import DeliveryOutcome
-from astyqueue.dispatch.handlers import HandlerRegistry, LineKey
+from astyqueue.dispatch.handler_registry import HandlerRegistry
+from astyqueue.dispatch.handlers import LineKey
 from astyqueue.dispatch.pools import HandlerPools
 from astyqueue.dispatch.running_executions import Execution
 from astyqueue.dispatch.step_loop import StepTask
