@@ -162,7 +162,6 @@ def test_what_was_deleted_while_a_node_was_away_is_back_unless_its_tombstones_ar
         assert len(ask("SELECT id FROM jobs.deleted WHERE row = %s", grace)) == back
 
 
-CLOCK = SystemClock()
 EVENTS = 50
 #: Of three copies any one would answer: this many reads in a row would not all find a complete one.
 READS = 30
