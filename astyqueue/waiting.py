@@ -171,10 +171,11 @@ class Finishing:
 class BargingLock:
     """A lock for short sections that many threads enter often. A thread that runs enters before those that wait.
 
-    A `threading.Lock` belongs to the thread that waited longest before that thread can run, as it needs the interpreter
-    lock first. Each thread that comes meanwhile has to wait as well, so that after the first wait every section costs a
-    change of threads (a lock convoy). Here a thread that is woken tries again, and may have to wait once more: the
-    order is not fair. Each thread that leaves wakes one that waits. It is not reentrant.
+    Which thread gets a `threading.Lock` next is the system's choice. One that waits takes it without the interpreter
+    lock, so it may own it before it can run. Each thread that comes meanwhile has to wait as well: after the first wait
+    every section costs a change of threads (a lock convoy). We measured that on Linux
+    (docs/decisions/0057-slots-share-locks-that-barge.md). Here a thread that is woken tries again, and may have to wait
+    once more: the order is not fair. Each thread that leaves wakes one that waits. It is not reentrant.
     """
 
     __slots__ = ("_lock", "_waiting")

@@ -18,9 +18,8 @@ from astyqueue.model.envelope import encode_plain
 from astyqueue.protocol.layout.columns import message_name
 from astyqueue.stores.cassandra.requests.codec import timeuuid
 from astyqueue.units import SECOND
-from benchmarks.baseline_sqlite import median_ms
 from benchmarks.cassandra import OnCassandra
-from benchmarks.target import CLOCK, ROW
+from benchmarks.target import CLOCK, ROW, median_ms
 from benchmarks.workload import bodies
 
 #: Rows in one batch, and batches under way at once; the best of these counts.

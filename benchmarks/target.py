@@ -6,8 +6,9 @@ import contextlib
 import gc
 import random
 import sqlite3
+import statistics
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import Final, Protocol
 from astyqueue import MessageQueue
 from astyqueue.clock import SystemClock
 from astyqueue.stores.sqlite.database import DatabaseFile
+from astyqueue.units import SECOND
 from astyqueue.waiting import Wakeup
 
 CLOCK: Final = SystemClock()
@@ -24,6 +26,7 @@ QUEUE: Final = "benchmark"
 ROW: Final = f"{QUEUE}:0:0"
 #: Microseconds between two things that happen now and then; a uniform choice between these bounds.
 GAPS: Final = (1_000, 20_000)
+_MILLISECOND: Final = SECOND // 1000
 
 
 #: One row, for what is about one row.
@@ -124,3 +127,15 @@ class Gaps:
     def rest(self) -> None:
         """Let one pass."""
         self._wakeup.wait(CLOCK.monotonic() + self._chance.randint(*self._bounds))
+
+
+def median_ms(actions: list[Callable[[], None]], seed: int) -> float:
+    """How long one of these takes, milliseconds, with a pause before each."""
+    gaps = Gaps(seed)
+    taken = []
+    for action in actions:
+        gaps.rest()
+        began = CLOCK.monotonic()
+        action()
+        taken.append((CLOCK.monotonic() - began) / _MILLISECOND)
+    return statistics.median(taken)

@@ -69,7 +69,7 @@ class System:
     def sending(self, count: int, pause: int) -> list[str]:
         """The command that sends."""
         python = sys.executable if self.ours else str(peers_environment() / "bin" / "python")
-        return [python, "-m", "benchmarks.peers.send", self.module, self.function, str(count), str(pause)]
+        return [python, "-m", "benchmarks.peers.measurement", self.module, self.function, str(count), str(pause)]
 
 
 _WORKER: Final = ("-m", "astyqueue", "worker", "benchmarks.peers.astyqueue_app:app")

@@ -9,44 +9,46 @@ from typing import Final, Generic, Self, TypeVar
 from astyqueue.clock import Clock
 from astyqueue.dispatch.delivery_limits import MessageQuota
 from astyqueue.dispatch.forked_children import end_forked_children
+from astyqueue.dispatch.handler_registry import HandlerRegistry
 from astyqueue.dispatch.handlers import (
-    AnyMiddleware,
     AsyncCall,
     Batch,
     BatchCall,
     Call,
     Factory,
     Handler,
-    HandlerRegistry,
-    HandlerWrapping,
     Kind,
-    check_middleware,
     handler_name,
     wanted_kind,
 )
+from astyqueue.dispatch.middleware import AnyMiddleware, HandlerWrapping, check_middleware
 from astyqueue.dispatch.pools import CoroutineOptions, HandlerPools
-from astyqueue.dispatch.processes.children import ProcessChildren
-from astyqueue.dispatch.processes.settings import ProcessOptions, available_processors
+from astyqueue.dispatch.processes.child_process import ProcessOptions
+from astyqueue.dispatch.processes.children import ProcessChildren, available_processors
 from astyqueue.dispatch.queue_patterns import QueueDirectory, QueuePattern
 from astyqueue.dispatch.subscription import QueueIdentity, QueueOptions, Subscription
 from astyqueue.durations import Duration, as_microseconds
 from astyqueue.errors import BadSetting
+from astyqueue.model.envelope import ATTEMPTS_MOST
 from astyqueue.queue.queue import MessageQueue
 
 D = TypeVar("D")
-#: The default number of handler threads, and the greatest.
+#: The number of handler threads for queues that are given none.
 THREADS: Final = 8
 #: A coroutine that keeps the event loop for longer than this is logged, unless another time is given.
 BLOCKED_AFTER: Final = "1s"
-_THREADS_AT_MOST: Final = 1_024
-_THREADS: Final = range(1, _THREADS_AT_MOST + 1)
-_COROUTINES_AT_MOST: Final = 1_000_000
-_STALLED: Final = range(1, _COROUTINES_AT_MOST + 1)
-_PROCESSES_AT_MOST: Final = 1_024
-_ANY_NUMBER: Final = range(1, 1 << 62)
+#: The whole numbers that each option takes.
+_THREADS: Final = range(1, 1_025)
+_PROCESSES: Final = range(1, 1_025)
+_COROUTINES: Final = range(1, 1_000_001)
 _WEIGHTS: Final = range(1, 1_001)
-_IN_FLIGHT: Final = range(1, 1_000_001)
+_MESSAGES_AT_A_TIME: Final = range(1, 1_000_001)
 _BACKLOGS: Final = range(100_001)
+_ATTEMPTS: Final = range(1, ATTEMPTS_MOST + 1)
+#: As many handlers may be stuck as can run: coroutines are the most.
+_STALLED: Final = _COROUTINES
+#: For counts of messages and of bytes, which need no bound: more than any program reaches.
+_ANY_NUMBER: Final = range(1, 1 << 62)
 
 
 @dataclass(slots=True)
@@ -214,7 +216,7 @@ class DispatcherBuilder(Generic[D]):
 
         A handler that keeps the loop for longer than `blocked_after` is named in the log, with the stack.
         """
-        most = _count("in_flight", in_flight, range(1, _COROUTINES_AT_MOST + 1))
+        most = _count("in_flight", in_flight, _COROUTINES)
         self._coroutines = CoroutineOptions(most, as_microseconds(blocked_after))
         return self
 
@@ -232,7 +234,7 @@ class DispatcherBuilder(Generic[D]):
         `environment` has variables for the children, besides those of this process.
         """
         chosen = ProcessOptions(
-            available_processors() if count is None else _count("processes", count, range(1, _PROCESSES_AT_MOST + 1)),
+            available_processors() if count is None else _count("processes", count, _PROCESSES),
             None if max_tasks_per_child is None else _count("max_tasks_per_child", max_tasks_per_child, _ANY_NUMBER),
             None if max_rss is None else _count("max_rss", max_rss, _ANY_NUMBER),
             dict(environment or {}),
@@ -302,7 +304,7 @@ class DispatcherBuilder(Generic[D]):
 
     def max_messages(self, most: int) -> Self:
         """Handle at most `most` messages in total, claim no more, and drain when the last of them has ended."""
-        self._limits = replace(self._limits, messages=_count("max_messages", most, range(1, 1 << 62)))
+        self._limits = replace(self._limits, messages=_count("max_messages", most, _ANY_NUMBER))
         return self
 
     def max_stalled(self, most: int) -> Self:
@@ -379,7 +381,7 @@ def _limits(timeout: Duration | None, max_attempts: int | None) -> tuple[int | N
     if limit == 0:
         message = "a timeout of 0 leaves a handler no time: give a longer one, or leave it out"
         raise BadSetting(message)
-    return limit, None if max_attempts is None else _count("max_attempts", max_attempts, range(1, 10_001))
+    return limit, None if max_attempts is None else _count("max_attempts", max_attempts, _ATTEMPTS)
 
 
 def queue_options(weight: int, threads: int | None, backlog: int | None, limit: int | None) -> QueueOptions:
@@ -394,7 +396,7 @@ def queue_options(weight: int, threads: int | None, backlog: int | None, limit: 
 
 def _limit(limit: int | None) -> int | None:
     """Check a limit of messages at the same time."""
-    return None if limit is None else _count("limit", limit, _IN_FLIGHT)
+    return None if limit is None else _count("limit", limit, _MESSAGES_AT_A_TIME)
 
 
 def _count(name: str, value: object, allowed: range) -> int:

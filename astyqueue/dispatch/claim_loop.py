@@ -48,6 +48,11 @@ class ClaimLoop:
         self._over = False
         self._failures = 0
 
+    def __repr__(self) -> str:
+        """The queue, and whether it claims or how many errors came in a row."""
+        state = "ended" if self._ended() else f"{self._failures} errors" if self._failures else "claims"
+        return f"<ClaimLoop of {self._queue.name}: {state}>"
+
     def steps(self) -> Steps[None]:
         """Serve until the end, or until the queue is closed."""
         while not self._ended():

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, cast
+
+from astyqueue.dispatch.handlers import AsyncCall, Call, Handler, Kind, handler_name, is_async, kind_of
+from astyqueue.errors import BadSetting
+from astyqueue.queue.delivery.delivery import Delivery
 
 #: A handler, and what wraps one, whether they get one delivery or a list.
 AnyCall = Callable[[Any], Any]
@@ -27,14 +31,128 @@ class BatchMiddleware:
         return self.call(deliveries, call_next)
 
 
-def wrapped(call: AnyCall, middleware: Sequence[Around]) -> AnyCall:
+#: Gets the delivery and the next call; its return value counts as the handler's result.
+Middleware = Callable[[Delivery, Call], object]
+#: The same for `async def` handlers: it awaits the next call.
+AsyncMiddleware = Callable[[Any, AsyncCall], Awaitable[object]]
+AnyMiddleware = Middleware | AsyncMiddleware | BatchMiddleware
+
+
+class Children(Protocol):
+    """The processes of a dispatcher that run handlers, seen from the handlers."""
+
+    def expect(self, address: str) -> None:
+        """The function at this address will be called."""
+        ...
+
+    def call(self, address: str, delivery: Delivery) -> object:
+        """Have a child process call the function at this address, and wait for the end."""
+        ...
+
+    def interrupt(self, delivery: Delivery) -> None:
+        """Kill the child that handles this delivery."""
+        ...
+
+
+class HandlerWrapping:
+    """What is called around handlers: middleware, and for handlers in processes the way there."""
+
+    def __init__(
+        self,
+        middleware: Iterable[AnyMiddleware] = (),
+        *,
+        outermost: Iterable[Middleware] = (),
+        innermost: Iterable[Middleware] = (),
+        children: Children | None = None,
+        cancel: Callable[[Delivery], None] | None = None,
+    ) -> None:
+        """The first middleware is the outermost; only handlers in threads are wrapped in `outermost` and `innermost`.
+
+        `innermost` is also called with the lists of batch handlers.
+        Middleware that is `async def` is for `async def` handlers, all other for those in threads and processes.
+        `children` run the handlers for processes; `cancel` ends the coroutine of a delivery.
+        """
+        self._given = tuple(middleware)
+        single = [one for one in self._given if not isinstance(one, BatchMiddleware)]
+        self._awaited = tuple(cast("AsyncMiddleware", one) for one in single if is_async(one))
+        self._plain = tuple(cast("Middleware", one) for one in single if not is_async(one))
+        self._of_batches = [one.call for one in self._given if isinstance(one, BatchMiddleware)]
+        self._outermost = tuple(outermost)
+        self._innermost = tuple(innermost)
+        self._children = children
+        self._cancel = cancel
+
+    def wrapped(self, handler: Handler) -> Handler:
+        """The handler with all that is around it; BadSetting if there is middleware, and none of it fits its kind.
+
+        A handler of batches is wrapped in a `BatchMiddleware` only.
+        """
+        if handler.batch is not None:
+            return self._in_batches(handler)
+        match handler.kind:
+            case Kind.ASYNCIO:
+                return replace(handler, call=self._around_coroutine(handler), interrupt=self._cancel)
+            case Kind.PROCESS:
+                return self._in_child(handler)
+        self._check_fits(handler, self._plain)
+        around = (*(self._outermost if self._plain else ()), *self._plain, *self._innermost)
+        return replace(handler, call=_wrapped(handler.call, around))
+
+    def _in_batches(self, handler: Handler) -> Handler:
+        awaited = handler.kind is Kind.ASYNCIO
+        fitting = [one for one in self._of_batches if is_async(one) is awaited]
+        self._check_fits(handler, fitting)
+        if not awaited:
+            return replace(handler, call=_wrapped(handler.call, (*fitting, *self._innermost)))
+        return replace(handler, call=_wrapped_coroutine(handler.call, fitting), interrupt=self._cancel)
+
+    def _around_coroutine(self, handler: Handler) -> AsyncCall:
+        self._check_fits(handler, self._awaited)
+        return _wrapped_coroutine(handler.call, self._awaited)
+
+    def _in_child(self, handler: Handler) -> Handler:
+        self._check_fits(handler, self._plain)
+        children, address = self._children, handler.address
+        if children is None or address is None:
+            message = f"{handler.name} is for a process, and this dispatcher has none: .processes(4), for example"
+            raise BadSetting(message)
+        children.expect(address)
+        call = _wrapped(lambda delivery: children.call(address, delivery), self._plain)
+        return replace(handler, call=call, interrupt=children.interrupt)
+
+    def _check_fits(self, handler: Handler, fitting: Sequence[object]) -> None:
+        if fitting or not self._given:
+            return
+        is_, wants = ("async", "`async def`") if handler.kind is Kind.ASYNCIO else ("not async", "a plain function")
+        example = ".middleware(trace, trace_async)"
+        if handler.batch is not None:
+            is_, wants = f"{is_} and handles batches", f"{wants}, which gets lists of deliveries"
+            example = ".middleware(trace, BatchMiddleware(trace_batch))"
+        message = (
+            f"{handler.name} is {is_}, and no middleware can wrap it: {handler_name(_function(self._given[0]))} is for "
+            f"the others. Give middleware for it too, {wants}, as {example}"
+        )
+        raise BadSetting(message)
+
+
+def check_middleware(middleware: Iterable[object]) -> None:
+    """BadSetting for what cannot wrap a handler."""
+    for one in middleware:
+        kind_of(_function(one))
+
+
+def _function(middleware: object) -> object:
+    return middleware.call if isinstance(middleware, BatchMiddleware) else middleware
+
+
+def _wrapped(call: AnyCall, middleware: Sequence[Around]) -> AnyCall:
     """The call with this middleware around it."""
     for one in reversed(middleware):
         call = _around(one, call)
     return call
 
 
-def wrapped_coroutine(call: AnyCall, middleware: Sequence[Around]) -> AnyCall:
+def _wrapped_coroutine(call: AnyCall, middleware: Sequence[Around]) -> AnyCall:
     """The coroutine function with this middleware around it."""
     for one in reversed(middleware):
         call = _awaited_around(one, call)

@@ -56,6 +56,11 @@ class DispatcherMonitor:
         self._alarm = ENDLESS
         pools.watch(self._attention.set)
 
+    def __repr__(self) -> str:
+        """How many queues it has, and how many of them leave, and whether it drains them."""
+        state = "finished" if self.finished.is_set() else "supervises" if self._drained_by is None else "drains"
+        return f"<DispatcherMonitor of {len(self.subscriptions)} queues, {len(self._leaving)} leaving: {state}>"
+
     def add(self, subscription: Subscription) -> bool:
         """Supervise one more queue; False once a drain was requested."""
         with self._lock:

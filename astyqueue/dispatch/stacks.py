@@ -1,18 +1,26 @@
-"""Where threads and coroutines of this process are now: their stacks as text, for the log.
+"""Where threads and coroutines of this process are now, and where an error comes from: stacks as text, for the log.
 
 A stack names files, lines and functions, and no values.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import traceback
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from types import FrameType
+from typing import Final
 
+from astyqueue.errors import HandlerFailed
 from astyqueue.text import counted
+
+#: The most characters of a traceback.
+_TRACE: Final = 16_000
+_PACKAGE: Final = f"{Path(__file__).parent.parent}{os.sep}"
 
 
 def stack_of(thread: int) -> str:
@@ -47,3 +55,30 @@ def stacks_of(threads: Iterable[threading.Thread] | None = None) -> str:
     return "\n".join(
         f"{counted(len(names), 'thread')} ({', '.join(names)}):\n{stack}" for stack, names in alike.items()
     )
+
+
+def traceback_text(error: BaseException) -> str:
+    """The traceback without the frames of astyqueue, which are the same in each, and without its middle if it is long.
+
+    So are those of its causes, and of the errors in a group.
+
+    The text of an error may hold all that a task was given. Of an error in another process it is the one made there.
+    """
+    if isinstance(error, HandlerFailed):
+        return error.traceback
+    shown = traceback.TracebackException.from_exception(error)
+    chained: list[traceback.TracebackException | None] = [shown]
+    while chained:
+        if (one := chained.pop()) is not None:
+            one.stack = traceback.StackSummary.from_list(
+                [frame for frame in one.stack if not frame.filename.startswith(_PACKAGE)]
+            )
+            chained += [one.__cause__, one.__context__, *(one.exceptions or ())]
+    return without_middle("".join(shown.format()).rstrip("\n"), _TRACE)
+
+
+def without_middle(text: str, most: int) -> str:
+    """The text without its middle if it is longer than `most` characters."""
+    if len(text) <= most:
+        return text
+    return f"{text[: most // 2]}\n... {len(text) - most} characters are left out here ...\n{text[-most // 2 :]}"

@@ -59,6 +59,10 @@ class StepLoop:
         self._resting: dict[StepTask, None] = {}
         self._moves = 0
 
+    def __repr__(self) -> str:
+        """How many tasks have not ended, and what they wait for: their turn, or the end of a rest."""
+        return f"<StepLoop: {self._left} tasks, {len(self._ready)} ready, {len(self._resting)} resting>"
+
     def __len__(self) -> int:
         """How many tasks have not ended."""
         return self._left

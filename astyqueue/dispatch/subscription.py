@@ -21,7 +21,8 @@ from typing import Final, NamedTuple, Self, cast
 from astyqueue.dispatch.claim_loop import ClaimLoop, flush
 from astyqueue.dispatch.delivery_limits import InFlightLimit, MessageQuota
 from astyqueue.dispatch.execution import DeliveryOutcome
-from astyqueue.dispatch.handlers import HandlerRegistry, LineKey
+from astyqueue.dispatch.handler_registry import HandlerRegistry
+from astyqueue.dispatch.handlers import LineKey
 from astyqueue.dispatch.pools import HandlerPools
 from astyqueue.dispatch.running_executions import Execution
 from astyqueue.dispatch.step_loop import StepTask
@@ -108,6 +109,12 @@ class Subscription:
         self.slots = self.waiting.threads
         self._lost = queue.stats.lost
         self._claims: ClaimLoop | None = None
+
+    def __repr__(self) -> str:
+        """The queue, what waits for a slot and what is with handlers, and whether it is claimed from."""
+        under_way = self.executions.under_way
+        messages = f"{len(self.waiting)} waiting, {len(under_way.all())} running, {len(under_way.stuck)} stuck"
+        return f"<Subscription of {self.name}: {messages}, {self._claims or 'not started'}>"
 
     def start(self, on_end: Callable[[Exception | None], None]) -> StepTask:
         """Have the pools take its deliveries; returns the steps that claim, for a claim thread."""

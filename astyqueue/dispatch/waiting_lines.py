@@ -15,7 +15,8 @@ from typing import Final, Protocol
 from astyqueue.dispatch.batch_execution import BatchExecutions
 from astyqueue.dispatch.delivery_limits import AdaptivePrefetch, MessageQuota
 from astyqueue.dispatch.execution import HandlerExecutions
-from astyqueue.dispatch.handlers import TASK, HandlerRegistry, Kind, LineKey
+from astyqueue.dispatch.handler_registry import HandlerRegistry
+from astyqueue.dispatch.handlers import TASK, Kind, LineKey
 from astyqueue.dispatch.running_executions import BegunExecution, Execution
 from astyqueue.dispatch.slots import ClaimCredit, FreeSlots, ReadyDeliveries
 from astyqueue.protocol.claiming.selection import ClaimedMessage

@@ -8,19 +8,18 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
-import os
 import re
 import traceback
 from abc import abstractmethod
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import Final, NamedTuple, ParamSpec
 
 from astyqueue import event_log
 from astyqueue.clock import Clock, SystemClock
 from astyqueue.dispatch.handlers import TASK, Handler, Kind
-from astyqueue.errors import HandlerFailed, Retry, Snooze
+from astyqueue.dispatch.stacks import traceback_text, without_middle
 from astyqueue.errors import Reject as RejectError
+from astyqueue.errors import Retry, Snooze
 from astyqueue.printable import facts_line, indented
 from astyqueue.protocol.layout.columns import State
 from astyqueue.protocol.settling.outcomes import Outcome, Reject, Release
@@ -42,13 +41,10 @@ _MILLISECOND: Final = SECOND // 1_000
 _CHOSEN: Final = (Retry, RejectError, Snooze)
 #: The trace id in a W3C `traceparent` header.
 _TRACEPARENT: Final = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}\Z")
-#: The most characters of a traceback.
-_TRACE: Final = 16_000
 #: The most characters of the stacks of all threads.
 _STACKS: Final = 200_000
 #: Log lines have the time of this machine, as other programs' do, not the store's.
 _CLOCK: Final = SystemClock()
-_PACKAGE: Final = f"{Path(__file__).parent.parent}{os.sep}"
 
 
 def some(names: Iterable[str]) -> str:
@@ -99,7 +95,7 @@ def _log_with_trace(level: int, event: str, trace: str | None, facts: dict[str, 
 def log_stacks(level: int, event: str, stacks: str, /, **facts: object) -> None:
     """Log an event with stacks, which follow its line; in JSON they are the field `trace`, if there are any."""
     if LOG.isEnabledFor(level):
-        _log_with_trace(level, event, _cut(stacks, _STACKS) or None, facts)
+        _log_with_trace(level, event, without_middle(stacks, _STACKS) or None, facts)
 
 
 @log_safely
@@ -122,33 +118,6 @@ def log_unexpected_error(error: BaseException, **facts: object) -> None:
     LOG.error(
         "%s", facts_line("unexpected_error", facts), exc_info=error, extra={"event": "unexpected_error", "facts": facts}
     )
-
-
-def traceback_text(error: BaseException) -> str:
-    """The traceback without the frames of astyqueue, which are the same in each, and without its middle if it is long.
-
-    So are those of its causes, and of the errors in a group.
-
-    The text of an error may hold all that a task was given. Of an error in another process it is the one made there.
-    """
-    if isinstance(error, HandlerFailed):
-        return error.traceback
-    shown = traceback.TracebackException.from_exception(error)
-    chained: list[traceback.TracebackException | None] = [shown]
-    while chained:
-        if (one := chained.pop()) is not None:
-            one.stack = traceback.StackSummary.from_list(
-                [frame for frame in one.stack if not frame.filename.startswith(_PACKAGE)]
-            )
-            chained += [one.__cause__, one.__context__, *(one.exceptions or ())]
-    return _cut("".join(shown.format()).rstrip("\n"), _TRACE)
-
-
-def _cut(text: str, most: int) -> str:
-    """The text without its middle if it is longer than `most` characters."""
-    if len(text) <= most:
-        return text
-    return f"{text[: most // 2]}\n... {len(text) - most} characters are left out here ...\n{text[-most // 2 :]}"
 
 
 class TaskLineHandler(logging.Handler):

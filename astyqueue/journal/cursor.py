@@ -21,12 +21,12 @@ from zlib import crc32
 
 from astyqueue.clock import Clock
 from astyqueue.errors import Closed
+from astyqueue.event_log import log_event
 from astyqueue.journal.disk import Disk, DiskFile
 from astyqueue.journal.pages import Pages
 from astyqueue.journal.records import Place, Position
 from astyqueue.journal.settings import Settings
 from astyqueue.journal_errors import JournalFailed, JournalInUse
-from astyqueue.printable import facts_line
 from astyqueue.units import NEVER
 
 _MAGIC: Final = b"astyjcur"
@@ -175,8 +175,13 @@ def _latest(file: DiskFile, path: Path) -> tuple[int, Position | None]:
                 found.append((generation, sequence, arrived))
     generation, sequence, arrived = max(found)
     if not generation and file.size():
-        facts = {"file": path, "effect": "its reader starts from the first record"}
-        _log.warning(facts_line("journal cursor unreadable", facts))
+        log_event(
+            _log,
+            logging.WARNING,
+            "journal_cursor_unreadable",
+            file=path,
+            effect="its reader starts from the first record",
+        )
     return generation, Position(sequence, arrived) if sequence else None
 
 

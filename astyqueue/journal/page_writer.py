@@ -14,6 +14,7 @@ from zlib import crc32
 
 from astyqueue.clock import instant
 from astyqueue.errors import BadInput
+from astyqueue.event_log import log_event
 from astyqueue.journal.cursor import Retention
 from astyqueue.journal.disk import NO_SPACE, DiskFile
 from astyqueue.journal.format import BODY, MASK, OVERHEAD, PREFIX, RECORDS_AT, TOTAL, Kind, PageHeader, packed
@@ -22,7 +23,6 @@ from astyqueue.journal.records import Position
 from astyqueue.journal.recovery import End, Hint, OpenPage, save_hint
 from astyqueue.journal.settings import Durability, Settings
 from astyqueue.journal_errors import JournalFailed
-from astyqueue.printable import facts_line
 from astyqueue.text import iso
 from astyqueue.units import NEVER, SECOND
 
@@ -146,8 +146,14 @@ class LateClock:
         if last - now > _BEHIND_US and not self._is_told:
             self._is_told = True
             journal = self._pages.directory / self._pages.prefix
-            facts = {"journal": journal, "last_record": iso(instant(last)), "clock": iso(instant(now))}
-            _log.warning(facts_line("journal clock behind its last record", facts))
+            log_event(
+                _log,
+                logging.WARNING,
+                "journal_clock_behind",
+                journal=journal,
+                last_record=iso(instant(last)),
+                clock=iso(instant(now)),
+            )
         return last
 
 

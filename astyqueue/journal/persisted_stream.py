@@ -19,12 +19,12 @@ from collections.abc import (
 from contextlib import AbstractContextManager
 from typing import Final, Generic, TypeVar
 
+from astyqueue.event_log import log_event
 from astyqueue.journal.cursor import Cursor
 from astyqueue.journal.reader import Reader
 from astyqueue.journal.records import Position, Record
 from astyqueue.journal.writer import Listeners
 from astyqueue.journal_errors import JournalError, JournalFull
-from astyqueue.printable import facts_line
 
 T = TypeVar("T")
 
@@ -216,4 +216,4 @@ class _Intake(Generic[T]):
 
 
 def _note_lost(items: int, error: JournalError) -> None:
-    _log.warning(facts_line("journal persist lost items", {"items": items, "reason": error}))
+    log_event(_log, logging.WARNING, "journal_persist_lost_items", items=items, reason=error)

@@ -15,13 +15,13 @@ from functools import partial
 from types import TracebackType
 from typing import Final, Generic, Self, TypeVar
 
+from astyqueue.event_log import log_event
 from astyqueue.journal.format import Entry, Kind
 from astyqueue.journal.gaps import PartJoiner
 from astyqueue.journal.page_walk import PageWalk, Source
 from astyqueue.journal.pages import By
 from astyqueue.journal.records import Codec, Damage, Position, Record
 from astyqueue.journal_errors import UndecodableRecord
-from astyqueue.printable import facts_line
 from astyqueue.units import NEVER, SECOND, MonotonicUs
 from astyqueue.waiting import in_thread
 
@@ -157,7 +157,7 @@ class Reader(Generic[T]):
     def _note(self, damage: Damage) -> None:
         self.skipped.append(damage)
         facts = {"journal": self._source.pages.prefix, **damage.facts()}
-        _log.warning(facts_line("journal records unreadable", facts))
+        log_event(_log, logging.WARNING, "journal_records_unreadable", **facts)  # type: ignore[arg-type]  # none is `exc_info`
 
     def _wait(self) -> bool:
         """Wait until there may be records; False if none will come."""

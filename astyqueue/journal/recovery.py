@@ -16,11 +16,11 @@ from typing import Final
 from zlib import crc32
 
 from astyqueue.diagnostics import Finding, Severity, note, ok
+from astyqueue.event_log import log_event
 from astyqueue.journal.disk import DiskFile
 from astyqueue.journal.format import OVERHEAD, RECORDS_AT, Entry, Kind, PageHeader
 from astyqueue.journal.gaps import PageGaps
 from astyqueue.journal.pages import PageIndex, PageReader, Pages
-from astyqueue.printable import facts_line
 from astyqueue.text import counted
 
 _SEE: Final = "docs/how-to/journal.md#damage"
@@ -109,8 +109,14 @@ def find_end(pages: Pages) -> End:
     if hint is None or hinted is None or not hint.is_synced:
         _sync(pages)
     if end.cut_bytes:
-        facts = {"journal": pages.directory / pages.prefix, "bytes": end.cut_bytes, "after_record": end.sequence}
-        _log.warning(facts_line("journal tail cut", facts))
+        log_event(
+            _log,
+            logging.WARNING,
+            "journal_tail_cut",
+            journal=pages.directory / pages.prefix,
+            bytes=end.cut_bytes,
+            after_record=end.sequence,
+        )
     return end
 
 

@@ -17,6 +17,7 @@ from typing import Final
 
 from astyqueue.clock import Clock
 from astyqueue.errors import Closed
+from astyqueue.event_log import log_event
 from astyqueue.journal.cursor import Retention
 from astyqueue.journal.disk import DiskFile
 from astyqueue.journal.page_writer import NoRoom, PageWriter, Unsynced, check_fits
@@ -25,7 +26,6 @@ from astyqueue.journal.records import Position
 from astyqueue.journal.recovery import End
 from astyqueue.journal.settings import Durability, Settings, WhenFull
 from astyqueue.journal_errors import JournalFailed, JournalFull
-from astyqueue.printable import facts_line
 from astyqueue.units import SECOND
 from astyqueue.waiting import Wakeup
 
@@ -141,13 +141,12 @@ class Room:
             until = self._clock.monotonic() + _ROOM_POLL_US
             wakeup.wait(until)
         if self._clock.monotonic() >= until and self._changed_to(told=True):
-            facts = {"journal": self._place, "reason": reason, "effect": "appends wait"}
-            _log.warning(facts_line("journal full", facts))
+            log_event(_log, logging.WARNING, "journal_full", journal=self._place, reason=reason, effect="appends wait")
 
     def found(self) -> None:
         """An append that waited goes on."""
         if self._changed_to(told=False):
-            _log.warning(facts_line("journal has room again", {"journal": self._place}))
+            log_event(_log, logging.WARNING, "journal_has_room", journal=self._place)
 
     def _changed_to(self, *, told: bool) -> bool:
         with self._lock:
@@ -356,7 +355,7 @@ class Writer:
             self._is_full = False
         except JournalFull as full:
             if not self._is_full:
-                _log.warning(facts_line("journal full", {"journal": self._place, "reason": full.reason}))
+                log_event(_log, logging.WARNING, "journal_full", journal=self._place, reason=full.reason)
             self._is_full = True
         except (JournalFailed, Closed):
             self._timer.close()
@@ -417,6 +416,6 @@ def _finish_unclosed() -> None:
         try:
             writer.finish()
         except (JournalFull, JournalFailed) as error:
-            _log.warning(facts_line("journal records lost at exit", {"reason": error}))
+            log_event(_log, logging.WARNING, "journal_records_lost_at_exit", reason=error)
         except Closed:
             continue

@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Final
 
 from astyqueue.clock import Clock
+from astyqueue.event_log import log_event
 from astyqueue.files import replace_file
 from astyqueue.journal import BYTES, ReadOnlyJournal
 from astyqueue.journal.disk import LocalDisk, make_durable_directory
 from astyqueue.journal_errors import JournalInUse
-from astyqueue.printable import facts_line
 from astyqueue.spool.options import SpoolOptions
 from astyqueue.spool.process_journal import JournalState, ProcessJournal, state_of
 from astyqueue.text import iso
@@ -155,5 +155,12 @@ def log_undeclared(directory: Path, queues: Iterable[str]) -> None:
         folder = SpoolFolder(directory, name)
         if waiting := sum(state.messages for state in folder.states()):
             effect = "they are not forwarded: declare it, or run astyqueue spool drain"
-            facts = {"queue": name, "messages": waiting, "folder": folder.path, "effect": effect}
-            _log.warning(facts_line("spool of a queue that is not declared", facts))
+            log_event(
+                _log,
+                logging.WARNING,
+                "spool_queue_undeclared",
+                queue=name,
+                messages=waiting,
+                folder=folder.path,
+                effect=effect,
+            )

@@ -9,10 +9,10 @@ from typing import Final
 
 from astyqueue.clock import Clock
 from astyqueue.errors import AstyqueueError, Closed, StoreError
+from astyqueue.event_log import log_event
 from astyqueue.journal_errors import JournalError, JournalFailed, JournalFull
 from astyqueue.observe.events import SpoolForwarded, SpoolRefused
 from astyqueue.observe.observers import Observers
-from astyqueue.printable import facts_line
 from astyqueue.spool.open_journals import OpenJournals
 from astyqueue.spool.outage import Outage
 from astyqueue.spool.process_journal import ProcessJournal
@@ -122,7 +122,7 @@ class Forwarder:
         except (JournalError, OSError) as error:
             self._errors.append(error)
         except Exception as error:  # noqa: BLE001 - the thread must outlive a defect
-            _log.exception("spool of queue %s: unexpected error; it tries again", self._queue)
+            self._log_unexpected(error)
             self._errors.append(error)
         if self._is_closing:
             return
@@ -176,8 +176,9 @@ class Forwarder:
             batch = journal.pending(self._held)
             damage = journal.damage()
         for one in damage:
-            facts = {"queue": self._queue, "journal": journal.folder, "damage": one}
-            _log.error(facts_line("spool messages unreadable", facts))
+            log_event(
+                _log, logging.ERROR, "spool_messages_unreadable", queue=self._queue, journal=journal.folder, damage=one
+            )
         if not batch:
             return
         errors = self._sent(batch)
@@ -216,9 +217,13 @@ class Forwarder:
             return True
         if isinstance(error, AstyqueueError | ValueError) or len(part) > 1:
             return False
-        _log.error("spool of queue %s: unexpected error; it tries again", self._queue, exc_info=error)
+        self._log_unexpected(error)
         self._tries[part[0]] = self._tries.get(part[0], 0) + 1
         return self._tries[part[0]] < _TRIES
+
+    def _log_unexpected(self, error: Exception) -> None:
+        effect = "the spool tries again"
+        log_event(_log, logging.ERROR, "spool_unexpected_error", exc_info=error, queue=self._queue, effect=effect)
 
     def _hold(self, row: str, error: Exception) -> None:
         self._held.add(row)
@@ -246,7 +251,14 @@ class Forwarder:
         self._has_moved = True
         self.last_refusal = reason
         self.outage.passed_one()
-        facts = {"queue": self._queue, "journal": journal.folder, "record": one.sequence, "reason": reason}
-        _log.error(facts_line("spool message set aside", facts))
+        log_event(
+            _log,
+            logging.ERROR,
+            "spool_message_set_aside",
+            queue=self._queue,
+            journal=journal.folder,
+            record=one.sequence,
+            reason=reason,
+        )
         if self._observers.on:
             self._observers.notify(SpoolRefused(self._queue, one.message and one.message.id, reason))

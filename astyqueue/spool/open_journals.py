@@ -9,8 +9,8 @@ from dataclasses import replace
 from typing import Final
 
 from astyqueue.clock import Clock
+from astyqueue.event_log import log_event
 from astyqueue.journal_errors import JournalError, JournalFailed, JournalInUse
-from astyqueue.printable import facts_line
 from astyqueue.spool.folder import SpoolFolder
 from astyqueue.spool.options import SpoolOptions
 from astyqueue.spool.outage import forget_outage
@@ -65,8 +65,9 @@ class OpenJournals:
             return
         except (JournalError, OSError) as error:
             self._passed[number] = used
-            facts = {"queue": self.folder.queue, "journal": number, "error": error}
-            _log.warning(facts_line("spool journal of another process unreadable", facts))
+            log_event(
+                _log, logging.WARNING, "spool_journal_unreadable", queue=self.folder.queue, journal=number, error=error
+            )
 
     def leave_empty(self) -> None:
         """Close the adopted journals of which nothing is left, for the next process."""
@@ -91,8 +92,14 @@ class OpenJournals:
                 self.own = self.folder.open(journal.number, self._options, self._clock)
             except JournalInUse:  # a process took it meanwhile, and forwards what is in it
                 self.own = self.folder.claim(self._options, self._clock)
-        facts = {"queue": self.folder.queue, "journal": self.own.folder, "error": failure.reason}
-        _log.warning(facts_line("spool journal opened again", facts))
+        log_event(
+            _log,
+            logging.WARNING,
+            "spool_journal_reopened",
+            queue=self.folder.queue,
+            journal=self.own.folder,
+            error=failure.reason,
+        )
 
     def abandon(self) -> None:
         """Close all files without a write and without a lock: then their locks end with another process."""

@@ -10,8 +10,8 @@ from typing import Final, NamedTuple
 from pydantic_core import from_json, to_json
 
 from astyqueue.clock import Clock
+from astyqueue.event_log import log_event
 from astyqueue.files import replace_file
-from astyqueue.printable import facts_line
 from astyqueue.units import SECOND
 
 #: The file beside a journal that has the outage of the process that writes the journal.
@@ -63,8 +63,14 @@ class Outage:
         self.last_error = reason
         if self.since_us is None:
             self.since_us = self._clock.now()
-            facts = {"queue": self._queue, "error": self.last_error, "effect": "messages wait in the spool"}
-            _log.warning(facts_line("spool cannot forward", facts))
+            log_event(
+                _log,
+                logging.WARNING,
+                "spool_cannot_forward",
+                queue=self._queue,
+                error=self.last_error,
+                effect="messages wait in the spool",
+            )
         if is_new:
             self._store(StoredOutage(self.since_us, reason), folder)
         pause, self._pause_us = self._pause_us, min(2 * self._pause_us, _LONGEST_PAUSE_US)
@@ -83,7 +89,7 @@ class Outage:
         """Note that nothing that could be tried has failed; `folder` is that of the own journal."""
         if self.since_us is not None:
             away = (self._clock.now() - self.since_us) // SECOND
-            _log.warning(facts_line("spool forwards again", {"queue": self._queue, "after_seconds": away}))
+            log_event(_log, logging.WARNING, "spool_forwards_again", queue=self._queue, after_seconds=away)
         if self._may_be_stored:
             forget_outage(folder)
             self._may_be_stored = False

@@ -12,8 +12,8 @@ from typing import Final
 from astyqueue.clock import Clock, SystemClock, instant
 from astyqueue.durations import Duration, as_microseconds
 from astyqueue.errors import Closed
+from astyqueue.event_log import log_event
 from astyqueue.observe.observers import Observers
-from astyqueue.printable import facts_line
 from astyqueue.spool.folder import SpoolFolder
 from astyqueue.spool.forwarder import Deliver, Forwarder
 from astyqueue.spool.open_journals import OpenJournals
@@ -177,8 +177,14 @@ class Spool:
         with self._files:
             left = self.folder.state(forwarder.journals.own.number).messages
         if left:
-            facts = {"queue": self.folder.queue, "messages": left, "folder": self.folder.path}
-            _log.warning(facts_line("spool closed with messages left", facts))
+            log_event(
+                _log,
+                logging.WARNING,
+                "spool_closed_with_messages",
+                queue=self.folder.queue,
+                messages=left,
+                folder=self.folder.path,
+            )
 
     def before_fork(self) -> None:
         """Wait until no thread is opening or closing a journal."""

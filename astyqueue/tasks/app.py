@@ -8,7 +8,7 @@ from typing import ParamSpec, Self, TypeVar, Unpack, overload
 
 from astyqueue.clock import Clock
 from astyqueue.dispatch.dispatcher import Dispatcher
-from astyqueue.dispatch.handlers import AnyMiddleware
+from astyqueue.dispatch.middleware import AnyMiddleware
 from astyqueue.durations import Duration
 from astyqueue.observe import Observer
 from astyqueue.queue.hooks import Hook
@@ -73,6 +73,10 @@ class App:
         )
         #: What the app is, whatever its sends are.
         self.core = AppRuntime(options)
+
+    def __repr__(self) -> str:
+        """Its name, the number of its tasks, its queues, and the store once it is open."""
+        return f"<{type(self).__name__} {self.core}>"
 
     @property
     def name(self) -> str:

@@ -9,8 +9,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from astyqueue.clock import Clock
-from astyqueue.dispatch.handlers import AnyMiddleware, Handler, Kind, check_middleware
+from astyqueue.dispatch.handlers import Handler, Kind
+from astyqueue.dispatch.middleware import AnyMiddleware, check_middleware
 from astyqueue.dispatch.queue_patterns import is_pattern
+from astyqueue.dispatch.worker_log import some
 from astyqueue.durations import as_microseconds
 from astyqueue.errors import BadInput, BadSetting, Closed
 from astyqueue.model.message import Message, MessageEncoder
@@ -25,6 +27,7 @@ from astyqueue.spool import GivenSpool, SpoolOptions, log_undeclared, queues_in
 from astyqueue.stores.url import SPOOL_VARIABLE, URL_VARIABLE
 from astyqueue.tasks.base_task import BaseTask
 from astyqueue.tasks.schedules import DeclaredSchedules
+from astyqueue.text import counted
 from astyqueue.triggers import Triggers
 
 #: The queue of tasks without a `queue` option.
@@ -66,6 +69,11 @@ class AppRuntime:
         self._connection: Connection | None = None
         self._opened: dict[str, MessageQueue] = {}
         self._closed = False
+
+    def __str__(self) -> str:
+        """The name, the number of tasks, the queues and the connection, without the URL, which may have a password."""
+        store = "closed" if self._closed else "not connected" if self._connection is None else repr(self._connection)
+        return f"{self.schedules.program}: {counted(len(self.tasks), 'task')} for {some(self.queues)}, {store}"
 
     @property
     def middleware(self) -> tuple[AnyMiddleware, ...]:

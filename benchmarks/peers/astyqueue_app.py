@@ -5,22 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from astyqueue import App, Delivery, Dispatcher, MessageQueue
-from benchmarks.peers import report
+from benchmarks.peers import measurement
 
-app = App(report.server_url())
+app = App(measurement.server_url())
 
 
 @app.task(name="empty")
 def empty(sent_us: int) -> None:
     """Do nothing but report."""
-    report.done(sent_us)
+    measurement.done(sent_us)
 
 
 def sender() -> Callable[[], None]:
     """Send one task."""
 
     def send() -> None:
-        empty.send(report.CLOCK.now())
+        empty.send(measurement.CLOCK.now())
 
     return send
 
@@ -29,18 +29,18 @@ def serve_without_tasks() -> None:
     """Handle what `send_without_task` sends by a dispatcher with its defaults, until this process is terminated."""
 
     def handle(delivery: Delivery) -> None:
-        report.done(int(str(delivery.body)))
+        measurement.done(int(str(delivery.body)))
 
-    with MessageQueue.builder().store(report.server_url()).name("bare").build() as queue:
+    with MessageQueue.builder().store(measurement.server_url()).name("bare").build() as queue:
         Dispatcher.builder().queue(queue).handler(handle).build().run()
 
 
 def sender_without_task() -> Callable[[], None]:
     """Send one message of no task."""
-    queue = MessageQueue.builder().store(report.server_url()).name("bare").build()
+    queue = MessageQueue.builder().store(measurement.server_url()).name("bare").build()
 
     def send() -> None:
-        queue.send(report.CLOCK.now())
+        queue.send(measurement.CLOCK.now())
 
     return send
 

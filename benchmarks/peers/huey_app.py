@@ -6,22 +6,22 @@ from collections.abc import Callable
 
 from huey import RedisHuey, SqliteHuey
 
-from benchmarks.peers import report
+from benchmarks.peers import measurement
 
-_url = report.server_url()
+_url = measurement.server_url()
 huey = RedisHuey("peers", url=_url) if _url.startswith("redis:") else SqliteHuey("peers", filename=_url)
 
 
 @huey.task()  # type: ignore[untyped-decorator]  # it is not installed here
 def empty(sent_us: int) -> None:
     """Do nothing but report."""
-    report.done(sent_us)
+    measurement.done(sent_us)
 
 
 def sender() -> Callable[[], None]:
     """Send one task."""
 
     def send() -> None:
-        empty(report.CLOCK.now())
+        empty(measurement.CLOCK.now())
 
     return send

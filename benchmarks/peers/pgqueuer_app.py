@@ -9,19 +9,19 @@ from contextlib import asynccontextmanager
 import asyncpg
 from pgqueuer import AsyncpgDriver, Job, PgQueuer, Queries
 
-from benchmarks.peers import report
+from benchmarks.peers import measurement
 
 
 @asynccontextmanager
 async def main() -> AsyncGenerator[PgQueuer, None]:
     """The worker."""
-    connection = await asyncpg.connect(report.server_url())
+    connection = await asyncpg.connect(measurement.server_url())
     try:
         pgq = PgQueuer(AsyncpgDriver(connection))
 
         @pgq.entrypoint("empty")  # type: ignore[untyped-decorator]  # it is not installed here
         async def empty(job: Job) -> None:
-            report.done(int(job.payload or b"0"))
+            measurement.done(int(job.payload or b"0"))
 
         yield pgq
     finally:
@@ -31,9 +31,9 @@ async def main() -> AsyncGenerator[PgQueuer, None]:
 def sender() -> Callable[[], None]:
     """Send one task."""
     loop = asyncio.new_event_loop()
-    queries = Queries(AsyncpgDriver(loop.run_until_complete(asyncpg.connect(report.server_url()))))
+    queries = Queries(AsyncpgDriver(loop.run_until_complete(asyncpg.connect(measurement.server_url()))))
 
     def send() -> None:
-        loop.run_until_complete(queries.enqueue("empty", b"%d" % report.CLOCK.now()))
+        loop.run_until_complete(queries.enqueue("empty", b"%d" % measurement.CLOCK.now()))
 
     return send

@@ -17,8 +17,7 @@ from astyqueue.stores.cassandra.schema.files import declared, parts
 from astyqueue.testing import Failing, TimeMachine
 from astyqueue.triggers import Every
 from astyqueue.units import SECOND
-from tests.astyanax_regressions.conftest import Opens
-from tests.astyanax_regressions.dying_stores import everything, everything_now
+from tests.astyanax_regressions.conftest import Opens, everything, everything_now
 from tests.unit.protocol.checked_store import ROW, Meanwhile
 from tests.unit.protocol.worlds import Scene, put_at
 

@@ -19,8 +19,7 @@ from astyqueue.protocol.steps import Client, Commit, Read, run
 from astyqueue.store import Slice, Store
 from astyqueue.testing import Failing, Recording, TimeMachine
 from astyqueue.units import SECOND
-from tests.astyanax_regressions.conftest import Opens
-from tests.astyanax_regressions.dying_stores import Slow, deaths, everything
+from tests.astyanax_regressions.conftest import Opens, Slow, deaths, everything
 from tests.modelcheck.executor import History, Scenario
 from tests.modelcheck.explorer import explore
 from tests.unit.protocol.checked_store import ROW

@@ -19,8 +19,7 @@ from astyqueue.store import Batch, Put, Slice, Store
 from astyqueue.testing import Recording, TimeMachine
 from astyqueue.triggers import Every, Triggers
 from astyqueue.units import SECOND
-from tests.astyanax_regressions.conftest import Opens
-from tests.astyanax_regressions.dying_stores import deaths, everything, everything_now
+from tests.astyanax_regressions.conftest import Opens, deaths, everything, everything_now
 
 OPTIONS: dict[str, object] = {
     "key": "order:7",

@@ -21,8 +21,7 @@ from astyqueue.schedules import Schedules
 from astyqueue.store import Slice, Store
 from astyqueue.testing import TimeMachine
 from astyqueue.triggers import Every, Once
-from tests.astyanax_regressions.conftest import Opens
-from tests.astyanax_regressions.dying_stores import Slow, everything
+from tests.astyanax_regressions.conftest import Opens, Slow, everything
 from tests.support.places import Place
 
 DEADLINE = 20

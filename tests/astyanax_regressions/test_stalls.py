@@ -14,8 +14,7 @@ from astyqueue.queue.hooks import Hook
 from astyqueue.store import Slice, Store
 from astyqueue.testing import Failing, Recording, TimeMachine
 from astyqueue.units import SECOND
-from tests.astyanax_regressions.conftest import Opens
-from tests.astyanax_regressions.dying_stores import Slow, deaths, everything, everything_now
+from tests.astyanax_regressions.conftest import Opens, Slow, deaths, everything, everything_now
 from tests.support.places import Place
 
 RING = {"time_shards": 30, "every": "1m", "concurrency_shards": 8}

@@ -15,7 +15,7 @@ from astyqueue.stores.async_adapter import as_async
 from astyqueue.testing import TimeMachine
 from astyqueue.testing.conformance import InTable, StoreConformance
 from astyqueue.waiting import Wakeup
-from tests.support.called_from_threads import CalledFromThreads
+from tests.stores.conformance.test_stores import CalledFromThreads
 
 
 class RealTime(TimeMachine):

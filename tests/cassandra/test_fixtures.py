@@ -17,7 +17,7 @@ import pytest
 
 from astyqueue.testing.cassandra import Contacts
 from astyqueue.testing.cassandra.provider import provided_to_all
-from tests.support.pages import TESTING, written
+from tests.unit.test_how_to_pages import TESTING, written
 
 
 def tried(folder: Path, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:

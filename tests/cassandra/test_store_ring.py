@@ -16,15 +16,22 @@ from cassandra.query import SimpleStatement
 from astyqueue import ids
 from astyqueue.clock import SystemClock
 from astyqueue.errors import OutcomeUnknown, StoreError, StoreUnavailable
+from astyqueue.model.event import Event, Kind
+from astyqueue.protocol.history import record_events
+from astyqueue.queue.connection import connect
+from astyqueue.spark.batch_reader import QueueReader
+from astyqueue.spark.options import Reading
+from astyqueue.spark.pipeline.batch import stretch_options
+from astyqueue.spark.schemas import HISTORY, schema_of
 from astyqueue.store import Batch, Committed, Expectation, Name, Named, Put, Store
 from astyqueue.stores import open_store
 from astyqueue.stores.admin import administer
 from astyqueue.stores.async_adapter import as_async
 from astyqueue.stores.cassandra import Address, CassandraStore
-from astyqueue.stores.cassandra.connection.cluster import connect
+from astyqueue.stores.cassandra.connection import cluster
 from astyqueue.testing import LocalCassandra
 from astyqueue.units import BEGINNING, SECOND, MonotonicUs
-from tests.support.called_from_threads import CalledFromThreads
+from tests.stores.conformance.test_stores import CalledFromThreads
 
 CLOCK = SystemClock()
 ROW = "row"
@@ -56,7 +63,7 @@ def opened(url: str) -> Iterator[Store]:
 @contextmanager
 def told(ring: LocalCassandra, node: int) -> Iterator[Session]:
     """A session to which one node is known to answer."""
-    session = connect(Address((ring.contact_points[node - 1],), "system", ring.contacts.port), CLOCK)
+    session = cluster.connect(Address((ring.contact_points[node - 1],), "system", ring.contacts.port), CLOCK)
     try:
         yield session
     finally:
@@ -153,3 +160,41 @@ def test_what_was_deleted_while_a_node_was_away_is_back_unless_its_tombstones_ar
         ring.nodetool(2, "truncatehints")
         ring.restart(3)
         assert len(ask("SELECT id FROM jobs.deleted WHERE row = %s", grace)) == back
+
+
+EVENTS = 50
+#: Of three copies any one would answer: this many reads in a row would not all find a complete one.
+READS = 30
+
+
+@pytest.fixture
+def history(ring: LocalCassandra) -> str:
+    """The URL of a keyspace with three copies of everything."""
+    with administer(ring.url("history"), clock=CLOCK, replication="3") as administration:
+        administration.migrate()
+    return ring.url("history")
+
+
+@pytest.mark.full
+def test_the_pipeline_reads_what_a_node_missed_while_it_was_away(ring: LocalCassandra, history: str) -> None:
+    now = CLOCK.now()
+    with connect(history) as connection:
+        queue = connection.queue("calls", time_shards=1, concurrency_shards=1, history="all")
+        id_ = queue.send("hello").id
+        ring.kill(3)
+        events = [Event(now, Kind.DONE, "calls", id_, attempt=number) for number in range(EVENTS)]
+        queue.run(record_events(queue.core.ring, events, 10**13))
+    for node in (1, 2):  # which would deliver to the third what it missed
+        ring.nodetool(node, "truncatehints")
+    assert [read(history, now) for _ in range(READS)] == [EVENTS] * READS
+    ring.restart(3)
+    ring.kill(2)
+    assert [read(history, now) for _ in range(READS)] == [EVENTS] * READS
+
+
+def read(url: str, now: int) -> int:
+    """How many events the pipeline's reader finds, asked as Spark asks it."""
+    options = stretch_options(url, "calls", since=now - SECOND, until=now + SECOND)
+    reader = QueueReader(Reading.of(options), schema_of(HISTORY))
+    found = [batch for partition in reader.partitions() for batch in reader.read(partition)]
+    return sum(kind == "done" for batch in found for kind in batch.column("kind").to_pylist())

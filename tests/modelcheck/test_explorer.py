@@ -18,7 +18,7 @@ from astyqueue.testing import TimeMachine
 from tests.modelcheck.executor import History, Scenario
 from tests.modelcheck.explorer import explore, replay
 from tests.modelcheck.schedule import Actor, Mode, Schedule, Work, advancing
-from tests.support.unguarded import Unguarded
+from tests.stores.conformance.defective_stores import Unguarded
 
 COUNTER = Name(0, 0, LEAST, 0)
 ROW = "counts:0:0"

@@ -85,5 +85,22 @@ def test_processes_on_one_directory_share_its_queues(tmp_path: Path) -> None:
 
 
 def started(*arguments: str | Path) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "tests.queue_service.service_process", *map(str, arguments)]
+    command = [sys.executable, "-m", "tests.queue_service.test_concurrency", *map(str, arguments)]
     return subprocess.Popen(command, cwd=Path(__file__).parents[2], stdout=subprocess.PIPE, text=True)
+
+
+def main(role: str, directory: str, *pusher: str) -> None:
+    """What a process does: `push DIRECTORY NUMBER` or `pull DIRECTORY`, with a service of its own."""
+    with FileQueueService(directory) as service:
+        if role == "push":
+            push_all(service, int(pusher[0]))
+            return
+        while (message := service.pull("orders", wait=20)) is not None:
+            service.delete("orders", message.receipt)
+            if message.body == END:
+                return
+            sys.stdout.write(f"{message.body}\n")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

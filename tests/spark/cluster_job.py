@@ -1,20 +1,20 @@
-"""What a cluster is asked to do: `python cluster_job.py MASTER URL MARKS ROWS`.
-
-Its first task is slow: it hands on half of its rows and waits until another attempt, on the worker that is free by
-then, has done so too. So two attempts send the same rows at once.
-"""
+"""What a test asks of Spark: `cluster_job.py speculate MASTER URL MARKS ROWS`, or `cluster_job.py connect URL`."""
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
 from pyspark import TaskContext
+from pyspark.sql import SparkSession
 
 from astyqueue.clock import SystemClock
-from astyqueue.spark import session
+from astyqueue.errors import BadSetting
+from astyqueue.spark import register, session
+from astyqueue.spark.pipeline.streaming import Stream
 from astyqueue.units import SECOND
 from astyqueue.waiting import Wakeup
 
@@ -33,7 +33,13 @@ SPECULATION = {
 }
 
 
-def main(master: str, url: str, marks: str, rows: str) -> None:
+def speculate(master: str, url: str, marks: str, rows: str) -> None:
+    """Send rows from a cluster, of which two attempts of a task send the same at once.
+
+    The first task is slow: it hands on half of its rows and waits until another attempt, on the worker that is free by
+    then, has done so too.
+    """
+
     def hand_on(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         table = pa.Table.from_batches(list(batches))
         context = TaskContext.get()
@@ -64,5 +70,28 @@ def wait_for(mark: Path) -> None:
         Wakeup(clock).wait(clock.monotonic() + SECOND // 20)
 
 
+def connect(url: str) -> None:
+    """Send and read as anybody does, by a client of Spark Connect."""
+    os.environ["PYSPARK_PYTHON"] = sys.executable  # of the server, which is started here
+    spark = register(SparkSession.builder.remote("local[2]").config("spark.driver.memory", "512m").getOrCreate())
+    place = {"url": url, "queue": "emails"}
+    rows = spark.range(0, 100, 1, 2).selectExpr("id", "concat('user-', id) AS name")
+    rows.write.format("astyqueue").mode("append").options(**place, id_column="id", query="connect").save()
+    rows.write.format("astyqueue").mode("append").options(**place, id_column="id", query="connect").save()
+    found = spark.read.format("astyqueue").options(**place).load()
+    sys.stdout.write(f"{type(spark).__module__} messages {found.count()}\n")
+    try:
+        Stream(spark, Path("lake"))
+    except BadSetting as refused:
+        sys.stdout.write(f"{refused}\n")
+    spark.stop()
+
+
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    match sys.argv[1:]:
+        case ["speculate", master, url, marks, rows]:
+            speculate(master, url, marks, rows)
+        case ["connect", url]:
+            connect(url)
+        case _:
+            sys.exit(__doc__)

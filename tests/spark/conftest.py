@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -32,6 +33,9 @@ SETTINGS: Final = {
 _INTERPRETED: Final = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 _TOLD: Final = pytest.StashKey[str]()
 _SECONDS: Final = 300
+#: Where a report of the pipeline is looked at.
+_BROWSERS: Final = ("chromium", "chromium-browser", "google-chrome", "chrome")
+_NO_BROWSER: Final = pytest.StashKey[str]()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -52,9 +56,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Say what was not tested: a run without Java proves nothing about Spark."""
+    """Say what was not tested: without Java nothing about Spark, without a browser little about the report."""
     if told := config.stash.get(_TOLD, ""):
         terminalreporter.section("Spark")
+        terminalreporter.write_line(told)
+    if told := config.stash.get(_NO_BROWSER, ""):
+        terminalreporter.section("report")
         terminalreporter.write_line(told)
 
 
@@ -116,3 +123,17 @@ def frames(spark: SparkSession, place: Place) -> Iterator[Frames]:
     made = Frames(spark, place.url)
     yield made
     made.close()
+
+
+@pytest.fixture(scope="session")
+def browser(pytestconfig: pytest.Config) -> str:
+    """A browser on this machine; without one what needs it is skipped, and that is said at the end."""
+    for name in _BROWSERS:
+        if path := shutil.which(name):
+            return path
+    reason = (
+        f"NOT TESTED in a browser: the report was not opened in any of {', '.join(_BROWSERS)}; "
+        "install chromium to have it looked at"
+    )
+    pytestconfig.stash[_NO_BROWSER] = reason
+    pytest.skip(reason)

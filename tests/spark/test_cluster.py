@@ -21,8 +21,8 @@ from astyqueue.units import SECOND
 from astyqueue.waiting import Wakeup
 from tests.support.places import Place
 
-HERE: Final = Path(__file__).parent
-ROOT: Final = HERE.parents[1]
+JOB: Final = Path(__file__).with_name("cluster_job.py")
+ROOT: Final = Path(__file__).parents[2]
 CLASS: Final = Path(pyspark.__file__).parent / "bin" / "spark-class"
 ROWS: Final = 1_000
 SECONDS: Final = 240
@@ -84,7 +84,7 @@ def master(java: Path, tmp_path: Path) -> Iterator[str]:
 
 def run(job: str, *arguments: str) -> str:
     environment = os.environ | {"PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "ignore"}
-    command = [sys.executable, str(HERE / job), *arguments]
+    command = [sys.executable, str(JOB), job, *arguments]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=SECONDS, check=False)
     assert done.returncode == 0, done.stderr[-4_000:]
     return done.stdout
@@ -97,7 +97,7 @@ def test_two_workers_that_send_the_same_rows_at_once_send_each_once(master: str,
     marks.mkdir()
     with connect(place.url) as connection:
         queue = connection.queue("emails")
-        told = run("cluster_job.py", master, place.url, str(marks), str(ROWS))
+        told = run("speculate", master, place.url, str(marks), str(ROWS))
         found = [one.body for one in queue.peek(2 * ROWS, include="all")]
     assert f"messages {ROWS}" in told
     assert sorted(str(body["id"]) for body in found if isinstance(body, dict)) == sorted(map(str, range(ROWS)))
@@ -110,6 +110,6 @@ def test_a_client_of_spark_connect_sends_and_reads(java: Path, place: Place) -> 
     assert java
     with connect(place.url) as connection:
         connection.queue("emails")
-        told = run("connect_job.py", place.url)
+        told = run("connect", place.url)
     assert "connect.session messages 100" in told
-    assert "which a Spark Connect server cannot: use another master" in told
+    assert "not on a Spark Connect server: use a master" in told

@@ -22,12 +22,13 @@ from astyqueue.clock import SystemClock
 from astyqueue.model.event import Event as Happened
 from astyqueue.model.event import Kind
 from astyqueue.protocol.history import record_events
+from astyqueue.spark import session
 from astyqueue.units import SECOND
 from astyqueue.waiting import Wakeup
+from tests.spark.conftest import SETTINGS
 from tests.spark.frames import drained
 from tests.support.places import Place
 
-JOB: Final = Path(__file__).with_name("stream_job.py")
 ROOT: Final = Path(__file__).parents[2]
 #: How often, unless `--kills` says otherwise: each start takes long, and `make test-kills` kills ten times.
 KILLS: Final = 3
@@ -87,7 +88,7 @@ class Job:
     """The stream, run in a process of its own again and again."""
 
     def __init__(self, url: str, checkpoint: Path) -> None:
-        self._command = [sys.executable, str(JOB), url, "source", "target", str(checkpoint), str(ROWS_PER_BATCH)]
+        self._command = [sys.executable, __file__, url, "source", "target", str(checkpoint), str(ROWS_PER_BATCH)]
 
     def run(self) -> bytes:
         """Let it run to its end, and say what it told."""
@@ -136,3 +137,30 @@ def test_a_stream_killed_again_and_again_sends_each_event_once_while_others_cons
     assert b"ended" in told
     assert set(taking.seen.values()) == {1}
     assert taking.seen.total() == len({(event.at, event.kind, event.message) for event in events})
+
+
+def main(url: str, *names: str) -> None:
+    """Run the stream: `test_kills.py URL SOURCE TARGET CHECKPOINT ROWS_PER_BATCH` is a process that a test kills.
+
+    It follows the history of one queue and sends each event to another, until nothing is left.
+    """
+    source, target, checkpoint, most = names
+    spark = session("local[2]", settings=SETTINGS)
+    spark.sparkContext.setLogLevel("ERROR")
+    place = {"url": url, "queue": source}
+    events = (
+        spark.readStream.format("astyqueue")
+        .options(**place, table="history", since="30d", lag="0s", rows_per_batch=most)
+        .load()
+    )
+    rows = events.selectExpr("concat(message, ' ', kind, ' ', at) AS event", "kind", "attempt")
+    sink = rows.writeStream.format("astyqueue").options(
+        url=url, queue=target, id_column="event", checkpointLocation=checkpoint
+    )
+    sys.stdout.write("ready\n")
+    sink.trigger(availableNow=True).start().awaitTermination()
+    sys.stdout.write("ended\n")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

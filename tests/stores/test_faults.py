@@ -14,7 +14,7 @@ from astyqueue.store import Batch, Committed, Expectation, Name, Named, Put, Ref
 from astyqueue.stores.memory import MemoryStore
 from astyqueue.testing import Failing, Faulty, Recording, TimeMachine
 from tests.modelcheck.executor import deterministic_client
-from tests.support.unguarded import Unguarded
+from tests.stores.conformance.defective_stores import Unguarded
 
 HEADER = Name(0, 0, LEAST, 0)
 TIMER = Name(3, 0, LEAST, 2)

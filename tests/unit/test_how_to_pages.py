@@ -17,12 +17,22 @@ import pytest
 from astyqueue.cli import main
 from tests.cassandra import runbooks
 from tests.cassandra.runbooks import ANYWHERE, section, steps
-from tests.support.pages import TESTING, written
 from tests.unit.protocol import policy_model
 
 RUNBOOK_TESTS: Final = Path(__file__).parents[1] / "cassandra"
 HEADINGS: Final = re.findall(r"^#{2,} .+$", runbooks.PAGE.read_text(), re.MULTILINE)
 _FOLLOWED: Final = re.compile(r"\"(#{2,} [^\"]+)\"")
+
+
+TESTING: Final = Path(__file__).parents[2] / "docs" / "how-to" / "testing.md"
+_BLOCK: Final = re.compile(r"^```python\n# (\w+\.py)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def written(page: Path, folder: Path) -> Path:
+    """The folder, with the programs of the page, each in the file that its first line names."""
+    for name, text in _BLOCK.findall(page.read_text()):
+        (folder / name).write_text(text)
+    return folder
 
 
 @pytest.mark.parametrize("heading", [heading for heading in HEADINGS if steps(section(heading))])

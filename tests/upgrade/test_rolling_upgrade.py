@@ -1,25 +1,37 @@
-"""A rolling upgrade: senders and workers of the previous version and of this one share a store."""
+"""A rolling upgrade: senders and workers of the previous version and of this one share a store.
+
+Beside a repeating message with a unique key the previous version fails clearly or does no harm: it never frees the key.
+"""
 
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
+import tarfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from io import BytesIO
 from pathlib import Path
 from typing import Final
 
 import pytest
 
-from astyqueue import MessageQueue
+from astyqueue import KeyTaken, MessageQueue
 from astyqueue.clock import SystemClock
+from astyqueue.store import Slice
+from astyqueue.triggers import Every
 from astyqueue.units import SECOND
 from astyqueue.waiting import Wakeup
 from tests.support.places import Place
 from tests.upgrade import upgrade_process
+from tests.upgrade.upgrade_process import KEY, QUEUE
 
+pytestmark = pytest.mark.stores("sqlite", "cassandra")
+#: The version to upgrade from: the last one whose processes refuse settings that they do not know.
+PREVIOUS: Final = "e22f3c00195e358e4670cdc3c4b5b6d23b291191"
 ROOT: Final = Path(__file__).parents[2]
 CLOCK: Final = SystemClock()
 PATIENCE: Final = 240 * SECOND
@@ -27,8 +39,23 @@ PATIENCE: Final = 240 * SECOND
 #: same time; and with `--all-stores`.
 MESSAGES: Final = 300
 ALL_MESSAGES: Final = 1_000
+#: Does operations in a process of the previous version; returns their outcomes.
+RunsPrevious = Callable[..., list[str]]
 #: Two of each version, before the first worker ends and after.
 SENDERS: Final = 4
+
+
+@pytest.fixture(scope="session")
+def previous(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The previous version, taken from the history of this repository; whole, because its tables may be in `schema`."""
+    git = shutil.which("git") or "git"
+    archive = subprocess.run([git, "archive", PREVIOUS], cwd=ROOT, capture_output=True, check=False)
+    if archive.returncode:
+        pytest.skip(f"the previous version is not in the history of this copy: {archive.stderr.decode().strip()}")
+    folder = tmp_path_factory.mktemp("previous")
+    with tarfile.open(fileobj=BytesIO(archive.stdout)) as files:
+        files.extractall(folder, filter="data")
+    return folder
 
 
 @dataclass
@@ -110,7 +137,6 @@ def expected(count: int) -> Counter[str]:
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.stores("sqlite", "cassandra")
 @pytest.mark.parametrize("first", ["previous", "new"])
 @pytest.mark.every_store
 def test_workers_and_senders_of_two_versions_share_a_queue(
@@ -137,3 +163,60 @@ def test_workers_and_senders_of_two_versions_share_a_queue(
     printed = processes.errors()
     assert [line for line in printed.splitlines() if line.startswith("Traceback")] == [], printed
     assert "ERROR" not in processes.errors()
+
+
+@pytest.fixture
+def queue(place: Place) -> Iterator[MessageQueue]:
+    with MessageQueue.builder().store(place.url).name(QUEUE).concurrency_shards(1).build() as opened:
+        yield opened
+
+
+@pytest.fixture
+def previous_client_does(place: Place, previous: Path) -> RunsPrevious:
+    """Does operations in a process of the previous version; returns their outcomes."""
+
+    def run(*operations: str) -> list[str]:
+        environment = {**os.environ, "PYTHONPATH": str(previous), "PYTHONWARNINGS": "ignore"}
+        command = [sys.executable, str(Path(upgrade_process.__file__)), "use", place.url, *operations]
+        return subprocess.run(
+            command, env=environment, capture_output=True, check=True, text=True, timeout=120
+        ).stdout.split()
+
+    return run
+
+
+def keys(queue: MessageQueue) -> list[bytes]:
+    return [column.value for column in queue.store.read((Slice(f"{QUEUE}:home:0", 1),))[0]]
+
+
+def test_the_previous_version_neither_takes_nor_frees_the_key_and_says_so(
+    queue: MessageQueue, previous_client_does: RunsPrevious
+) -> None:
+    queue.send("work", key=KEY, unique="reject", trigger=Every("1h"))
+    held = keys(queue)
+    assert previous_client_does("reject", "keep", "replace") == ["StoreCorrupt"] * 3
+    assert previous_client_does("receive") == ["1"]
+    assert keys(queue) == held
+    with pytest.raises(KeyTaken):
+        queue.send("work", key=KEY, unique="reject")
+
+
+def test_the_previous_version_clears_runs_and_leaves_the_key(
+    queue: MessageQueue, previous_client_does: RunsPrevious
+) -> None:
+    queue.send("work", key=KEY, unique="reject", trigger=Every("1h"))
+    held = keys(queue)
+    assert previous_client_does("clear") == ["1"]
+    assert keys(queue) == held
+
+
+@pytest.mark.every_store
+def test_the_key_of_a_schedule_that_the_previous_version_removed_or_ended_is_taken_over(
+    queue: MessageQueue, previous_client_does: RunsPrevious
+) -> None:
+    queue.send("work", key=KEY, unique="reject", trigger=Every("1h"))
+    assert previous_client_does("stop", "reject") == ["True", "StoreCorrupt"]
+    assert len(keys(queue)) == 1
+    assert queue.send("again", key=KEY, unique="reject", trigger=Every("1h", count=1)).new
+    assert previous_client_does("receive") == ["1"]
+    assert queue.send("once more", key=KEY, unique="keep").new

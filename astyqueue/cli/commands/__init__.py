@@ -1,6 +1,6 @@
 """The commands of `astyqueue`, one module for each group of them, imported when one is used.
 
-- `worker` runs an app; with `--burst`, `burst` ends it once its queues are empty.
+- `worker` runs an app; `astyqueue.cli.worker` is what surrounds it. `workers` lists those of a store.
 - `send`, `messages`, `history`, `rescan`, `dead` and `schedules` work on the messages of a queue, `queues` on queues.
 - `admin`: `migrate`, `verify` and `doctor`.
 - `spark` and `pipeline` need the extra `spark`.

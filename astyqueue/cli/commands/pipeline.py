@@ -14,6 +14,7 @@ from astyqueue.cli.context import json_option, named, url_option, verbose_option
 from astyqueue.cli.errors import ExitCode, Failure
 from astyqueue.cli.params import DurationText, Moment
 from astyqueue.errors import NotFound
+from astyqueue.units import SECOND
 
 if TYPE_CHECKING:
     from astyqueue.cli.output import Output
@@ -22,12 +23,14 @@ if TYPE_CHECKING:
     from astyqueue.spark.pipeline.batch import Span
     from astyqueue.spark.pipeline.slo import Objectives
 
-_HOUR: Final = 3_600_000_000
+#: How long before now the first run of `stream` begins to read.
+_FIRST_RUN_READS: Final = 3_600 * SECOND
 #: One machine has few cores: more partitions than this cost more than they gain.
 _SETTINGS: Final = {
     "spark.sql.shuffle.partitions": "8",
     "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
 }
+#: What Spark calls the application in its web pages.
 _NAME: Final = "astyqueue pipeline"
 _DATE: Final = click.DateTime(["%Y-%m-%d"])
 _FILE: Final = click.Path(dir_okay=False, path_type=Path)
@@ -197,7 +200,7 @@ def stream(
 
     output, place = _output(as_json=as_json), named(url)
     names = list(_behaviours(place, queues))
-    since = _instant(options["since"]) or _clock().now() - _HOUR
+    since = _instant(options["since"]) or _clock().now() - _FIRST_RUN_READS
     watermark = f"{as_microseconds(options['watermark'])} microseconds"
     objectives = _objectives(options)
     with spark_session(options["master"], name=_NAME, level="ERROR", settings=_SETTINGS) as spark:

@@ -288,8 +288,7 @@ def _supervise(
     from pathlib import Path
 
     from astyqueue.cli.worker.health_server import HealthServer, with_backlog
-    from astyqueue.cli.worker.source_watch import SourceWatch
-    from astyqueue.cli.worker.supervisor import ProcessSupervisor, SupervisedBy
+    from astyqueue.cli.worker.supervisor import ProcessSupervisor, SourceWatch, SupervisedBy
     from astyqueue.durations import as_microseconds
 
     changed = SourceWatch(app).changed if reload else None

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import logging
 import os
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from astyqueue.cli.errors import ExitCode
 from astyqueue.cli.worker.health_server import HealthServer, health_of, with_backlog
-from astyqueue.cli.worker.memory import MemoryWatch
 from astyqueue.cli.worker.process_pipes import Status, Supervised
 from astyqueue.cli.worker.signals import Signals
 from astyqueue.clock import SystemClock
 from astyqueue.dispatch.dispatcher import Dispatcher
 from astyqueue.dispatch.presence.stall_watch import Stall
 from astyqueue.dispatch.presence.worker_presence import WorkerPresence
+from astyqueue.dispatch.processes.child import resident_bytes
+from astyqueue.dispatch.worker_log import log_event
 from astyqueue.durations import Duration, as_microseconds
 from astyqueue.errors import Closed
 from astyqueue.units import SECOND
@@ -26,6 +29,8 @@ from astyqueue.waiting import Wakeup
 
 #: The time that a worker which has stalled gets to release its messages.
 _STOPPED_WITHIN: Final = 5 * SECOND
+#: The pause between two looks at the memory.
+_MEMORY_EVERY: Final = 2 * SECOND
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +42,27 @@ class Watches:
     on_stall: str
     max_rss: int | None
     health: tuple[str, int] | None
+
+
+class MemoryWatch:
+    """Calls `end` once when this process has more resident memory than a limit: `--max-rss`."""
+
+    def __init__(self, limit: int, end: Callable[[], None]) -> None:
+        """`limit` is in bytes."""
+        self._limit = limit
+        self._end = end
+
+    def start(self) -> None:
+        """Look every two seconds, in a new thread."""
+        threading.Thread(target=self._run, name="astyqueue:memory", daemon=True).start()
+
+    def _run(self) -> None:
+        clock = SystemClock()
+        pause = Wakeup(clock)
+        while (size := resident_bytes()) <= self._limit:
+            pause.wait(clock.monotonic() + _MEMORY_EVERY)
+        log_event(logging.WARNING, "max_rss", resident=size, limit=self._limit)
+        self._end()
 
 
 class WorkerRun:

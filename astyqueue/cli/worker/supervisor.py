@@ -6,15 +6,18 @@ again, with an environment that makes it ignore `-p` wherever that was set.
 
 from __future__ import annotations
 
+import importlib.util
 import logging
 import os
 import select
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
+from astyqueue.cli.config import here
 from astyqueue.cli.errors import ExitCode
 from astyqueue.cli.worker.health_server import Health
 from astyqueue.cli.worker.process_pipes import DRAIN, Status
@@ -66,6 +69,49 @@ class SupervisedBy:
     silence: int
     kills: bool
     changed: Callable[[], str | None] | None = None
+
+
+class SourceWatch:
+    """Notices changes of source files, for `--reload`, without importing the app.
+
+    It watches the `.py` files of the package that the app is in, or those beside the module that it is in.
+    """
+
+    def __init__(self, app: str) -> None:
+        """`app` is given as module:name. The current directory is searched first, as for the app itself."""
+        self._folders = list(_folders(app.partition(":")[0].partition(".")[0]))
+        self._seen = self._times()
+
+    def changed(self) -> str | None:
+        """A file that was changed, added or removed since the last call; None if there is none."""
+        before, self._seen = self._seen, self._times()
+        different = dict(before.items() ^ self._seen.items())
+        return min(different, default=None)
+
+    def _times(self) -> dict[str, int]:
+        return {str(path): time for folder, deep in self._folders for path, time in _sources(folder, deep=deep)}
+
+
+def _folders(package: str) -> Iterator[tuple[Path, bool]]:
+    """The folders to watch, and whether those below them count too."""
+    folder = str(here())
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    found = importlib.util.find_spec(package) if package else None
+    if found is not None and found.submodule_search_locations is not None:
+        yield from ((Path(place), True) for place in found.submodule_search_locations)
+    else:
+        origin = found.origin if found is not None else None
+        yield Path(origin).parent if origin else here(), False
+
+
+def _sources(folder: Path, *, deep: bool) -> Iterator[tuple[Path, int]]:
+    """The files and the times of their last change."""
+    for path in folder.rglob("*.py") if deep else folder.glob("*.py"):
+        try:
+            yield path, path.stat().st_mtime_ns
+        except OSError:  # removed since it was listed
+            continue
 
 
 class ProcessSupervisor:

@@ -134,9 +134,7 @@ class MultiQueueConsumer(Generic[T]):
         """As `_pull_quickly`, of the queue whose turn it is: several have something. A message of `last` has ended."""
         with self._lock:
             self._list(last)
-            share = heapq.heappop(self._ready)
-            share.listed = False
-            self._expecting.discard(share)  # before the pull, as in `_next`
+            share = self._take_first()
         pulled = self._pull_quickly(share) if share.manager in self._shares else None
         if pulled is None:
             with self._lock:
@@ -183,14 +181,19 @@ class MultiQueueConsumer(Generic[T]):
                 self._last = None
                 self._list(last)
             while self._ready and self._is_free():
-                share = heapq.heappop(self._ready)
-                share.listed = False
-                self._expecting.discard(share)  # before the pull: a wake-up that comes during it has to be followed
+                share = self._take_first()
                 if share.manager in self._shares:
                     self._position = share.position
                     return share
             self._asleep = True
             return None
+
+    def _take_first(self) -> QueueShare[T]:
+        """Take the listed queue whose turn it is off the list, before the pull."""
+        share = heapq.heappop(self._ready)
+        share.listed = False
+        self._expecting.discard(share)  # a wake-up that comes during the pull has to be followed
+        return share
 
     def _list(self, share: QueueShare[T]) -> None:
         """List a queue as having something. One that had nothing for a while saved up no turns."""

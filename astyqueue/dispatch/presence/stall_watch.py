@@ -11,8 +11,8 @@ from typing import Final, NamedTuple
 
 from astyqueue.clock import Clock, microseconds
 from astyqueue.dispatch.handlers import TASK
-from astyqueue.dispatch.presence.workload import Workload
 from astyqueue.dispatch.worker_log import HeldThreads
+from astyqueue.dispatch.workload import DispatcherWorkload
 from astyqueue.model.presence import RunningTask
 from astyqueue.model.views import Include
 from astyqueue.queue.queue import MessageQueue
@@ -49,7 +49,7 @@ class StallWatch:
     waits for a moment too.
     """
 
-    def __init__(self, clock: Clock, workload: Workload) -> None:
+    def __init__(self, clock: Clock, workload: DispatcherWorkload) -> None:
         """The watch begins now."""
         self.after = STALL_AFTER
         self._clock = clock

@@ -17,9 +17,9 @@ from typing import Final
 
 from astyqueue.clock import Clock
 from astyqueue.dispatch.presence.stall_watch import Stall, StallWatch
-from astyqueue.dispatch.presence.workload import Workload
 from astyqueue.dispatch.stacks import stacks_of
 from astyqueue.dispatch.worker_log import REMIND, log_event, log_stacks, log_unexpected_error
+from astyqueue.dispatch.workload import DispatcherWorkload
 from astyqueue.errors import AstyqueueError, Closed
 from astyqueue.model.presence import HEARTBEAT, Presence, WorkerCommand, WorkerState, loads_text
 from astyqueue.protocol.coordination import presence as protocol
@@ -44,7 +44,7 @@ class WorkerPresence:
     answer is asked again with the next one; the work does not depend on it.
     """
 
-    def __init__(self, workload: Workload, clock: Clock) -> None:
+    def __init__(self, workload: DispatcherWorkload, clock: Clock) -> None:
         """Nothing runs yet. `every`, `on_drain`, `on_stall` and `watch.after` may be set before `start`."""
         self.name = new_client(clock).name
         self.every = HEARTBEAT

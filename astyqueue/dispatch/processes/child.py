@@ -27,7 +27,7 @@ from astyqueue.dispatch.handlers import Call, Handler, perform
 from astyqueue.dispatch.import_path import find
 from astyqueue.dispatch.processes.channel import Channel, Frame
 from astyqueue.dispatch.processes.forwarded_delivery import ForwardedDelivery, Values, arrived
-from astyqueue.dispatch.worker_log import traceback_text
+from astyqueue.dispatch.stacks import traceback_text
 from astyqueue.durations import Duration, as_microseconds, instant_of
 from astyqueue.errors import AstyqueueError, Closed, Reject, Retry, Snooze
 from astyqueue.text import one_line
@@ -208,7 +208,8 @@ def resident_bytes() -> int:
         with open(_STATM, encoding="ascii") as statm:  # noqa: PTH123 - read after each delivery
             return int(statm.read().split()[1]) * resource.getpagesize()
     except OSError:
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        unit = 1 if sys.platform == "darwin" else 1024  # what the system counts in
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
 def _nothing() -> int:

@@ -11,7 +11,8 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Final
 
@@ -19,7 +20,6 @@ from astyqueue.clock import instant
 from astyqueue.dispatch.processes import forwarded_delivery
 from astyqueue.dispatch.processes.channel import Channel, Frame
 from astyqueue.dispatch.processes.forwarded_delivery import crossing
-from astyqueue.dispatch.processes.settings import ProcessOptions
 from astyqueue.errors import AstyqueueError, ChildDied, HandlerFailed, Reject, Retry, Snooze
 from astyqueue.queue.delivery.delivery import Delivery
 from astyqueue.text import reason_of
@@ -33,6 +33,16 @@ _START: Final = (
 )
 #: In the environment of a child: the id of its parent.
 CHILD_OF: Final = "ASTYQUEUE_CHILD_OF"
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessOptions:
+    """The number of children, when one is replaced (messages, bytes in memory), and variables."""
+
+    count: int
+    max_tasks: int | None = None
+    max_rss: int | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
 
 
 class ChildProcess:

@@ -9,8 +9,7 @@ from queue import SimpleQueue
 from typing import Final
 
 from astyqueue.clock import Clock, SystemClock
-from astyqueue.dispatch.processes.child_process import CHILD_OF, ChildProcess
-from astyqueue.dispatch.processes.settings import ProcessOptions
+from astyqueue.dispatch.processes.child_process import CHILD_OF, ChildProcess, ProcessOptions
 from astyqueue.dispatch.running_executions import Interrupted
 from astyqueue.dispatch.worker_log import log_event
 from astyqueue.errors import BadSetting, ChildDied, Closed
@@ -229,3 +228,10 @@ class ProcessChildren:
         for slot in idle:
             slot.end()
             self._idle.put(slot)
+
+
+def available_processors() -> int:
+    """The number of processors that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

@@ -11,7 +11,7 @@ from typing import ParamSpec, Self, TypeVar, Unpack, overload
 from astyqueue.aio.queue import MessageQueue
 from astyqueue.clock import Clock
 from astyqueue.dispatch.asyncio_dispatcher import Dispatcher
-from astyqueue.dispatch.handlers import AnyMiddleware
+from astyqueue.dispatch.middleware import AnyMiddleware
 from astyqueue.durations import Duration
 from astyqueue.observe import Observer
 from astyqueue.queue.hooks import Hook
@@ -81,6 +81,10 @@ class App:
         #: The same app for threads: the same tasks, queues and store.
         self.blocking = blocking
         self._queues = AwaitedQueues(self.core)
+
+    def __repr__(self) -> str:
+        """Its name, the number of its tasks, its queues, and the store once it is open."""
+        return f"<{type(self).__name__} {self.core}>"
 
     @property
     def name(self) -> str:

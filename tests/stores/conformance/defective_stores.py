@@ -1,15 +1,33 @@
-"""Stores that each break one promise; `test_stores` runs the conformance suite on them, which has to fail."""
+"""Stores that each break one promise: a test that still passes on one does not show that promise.
+
+`test_stores` runs the conformance suite on those of `DEFECTIVE`, which has to fail. `Unguarded` is for the protocol.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
 import pytest
 
-from astyqueue.store import ENTRIES, HISTORY, Batch, Column, Committed, Expectation, Outcome, Refused, Slice, Wanted
+from astyqueue.protocol.layout.columns import Type
+from astyqueue.protocol.steps import Commit, Request
+from astyqueue.store import (
+    ENTRIES,
+    HISTORY,
+    Batch,
+    Column,
+    Committed,
+    Expectation,
+    Outcome,
+    Refused,
+    Slice,
+    Store,
+    Wanted,
+)
 from astyqueue.stores.memory import MemoryStore
-from astyqueue.testing import TimeMachine
+from astyqueue.testing import Faulty, TimeMachine
 from astyqueue.testing.conformance import StoreConformance
 
 
@@ -140,6 +158,22 @@ class StaysOpen(MemoryStore):
 
     def close(self) -> None:
         return
+
+
+class Unguarded(Faulty):
+    """Drops a commit's expectations on columns of some types: a test that still passes does not cover that guard."""
+
+    def __init__(self, store: Store, *, types: Iterable[int] = (Type.LOCK,)) -> None:
+        """`types`: the types of columns whose expectations are dropped. Default: the headers."""
+        super().__init__(store)
+        self._types = frozenset(types)
+
+    def perform(self, request: Request) -> object:
+        """Apply a commit if the remaining expectations hold."""
+        if isinstance(request, Commit):
+            left = tuple(expected for expected in request.expects if expected.name.type not in self._types)
+            request = Commit(request.batch, left)
+        return super().perform(request)
 
 
 DEFECTIVE: Final = (

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from astyqueue.dispatch.consumers.credit import Credit
 from astyqueue.dispatch.consumers.ready_buffer import Ready, Selector
-from tests.unit.dispatch.consumer_bench import ONLY_A, Bench
+from tests.unit.dispatch.test_consumer_manager import ONLY_A, Bench
 
 
 def test_a_lower_one_gets_nothing_while_a_higher_one_is_there_and_all_when_it_left() -> None:

@@ -9,7 +9,8 @@ import pytest
 from astyqueue import Connection, Dispatcher, aio
 from astyqueue.dispatch.delivery_limits import AdaptivePrefetch, MessageQuota
 from astyqueue.dispatch.execution import HandlerExecutions
-from astyqueue.dispatch.handlers import Handler, HandlerRegistry
+from astyqueue.dispatch.handler_registry import HandlerRegistry
+from astyqueue.dispatch.handlers import Handler
 from astyqueue.queue.delivery.delivery import Delivery
 from astyqueue.queue.queue import MessageQueue
 from astyqueue.queue.runtime import ReceiveRequest

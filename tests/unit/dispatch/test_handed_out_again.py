@@ -10,7 +10,8 @@ import pytest
 from astyqueue import Delivery, MessageQueue
 from astyqueue.dispatch.delivery_limits import AdaptivePrefetch, MessageQuota
 from astyqueue.dispatch.execution import HandlerExecutions
-from astyqueue.dispatch.handlers import Handler, HandlerRegistry
+from astyqueue.dispatch.handler_registry import HandlerRegistry
+from astyqueue.dispatch.handlers import Handler
 from astyqueue.queue.runtime import ReceiveRequest
 from astyqueue.stores.memory import MemoryStore
 from astyqueue.testing import TimeMachine

@@ -7,7 +7,7 @@ import logging
 import pytest
 
 import astyqueue
-from astyqueue.dispatch.worker_log import traceback_text
+from astyqueue.dispatch.stacks import traceback_text
 from astyqueue.queue.delivery.delivery import Delivery
 from astyqueue.testing import TimeMachine
 from tests.unit.dispatch.conftest import Stages

@@ -83,7 +83,7 @@ def test_damage_is_found_by_verify_with_its_page_and_the_records_around_it(
     assert list(journal.read(after=5))
     assert caplog.messages == []
     assert len(list(journal.read())) == 7
-    assert "journal records unreadable" in caplog.messages[0]
+    assert "journal_records_unreadable" in caplog.messages[0]
     assert damage(opened(disk=filled.rebooted(keep_unsynced=True))) == [fact]
 
 
@@ -257,7 +257,7 @@ def test_what_a_killed_process_left_behind_the_last_record_is_cut_and_logged(
     assert reader.skipped[0].size == 4
     journal = opened(disk=filled)
     assert len(filled.names_seen[last].seen) == RECORDS_AT + 100
-    assert any("journal tail cut" in message and "bytes=4" in message for message in caplog.messages)
+    assert any("journal_tail_cut" in message and "bytes=4" in message for message in caplog.messages)
     assert damage(journal) == []
 
 

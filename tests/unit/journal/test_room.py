@@ -122,7 +122,7 @@ def test_a_damaged_cursor_starts_again_from_the_first_record(
     seen = disk.rebooted(keep_unsynced=True)
     seen.names_seen[FOLDER / "journal.mail.cursor"].seen[:] = b"?" * 60
     assert values(opened(disk=seen), cursor="mail") == [b"a", b"b"]
-    assert "journal cursor unreadable" in caplog.text
+    assert "journal_cursor_unreadable" in caplog.text
 
 
 def test_a_cursor_belongs_to_one_reader_at_a_time(tmp_path: Path) -> None:
@@ -341,14 +341,14 @@ def test_a_full_disk_makes_an_append_wait_until_there_is_space_and_both_are_logg
         clock.advance("1s")
         clock.when_waiting(1, DEADLINE)
     [full] = caplog.messages
-    assert "journal full" in full
+    assert "journal_full" in full
     assert "No space left" in full
     assert 'effect="appends wait"' in full
     disk.room = 1000
     clock.advance("1s")
     appending.join(DEADLINE)
     assert values(journal) == [LARGE, b"b"]
-    assert "journal has room again" in caplog.messages[1]
+    assert "journal_has_room" in caplog.messages[1]
 
 
 def test_a_batch_for_which_the_disk_had_no_space_is_synced_once_it_has(

@@ -23,7 +23,7 @@ from astyqueue.units import SECOND
 from tests.modelcheck.executor import History, Scenario, deterministic_client
 from tests.modelcheck.explorer import Exploration, explore
 from tests.modelcheck.schedule import Actor, Work, advancing
-from tests.support.unguarded import Unguarded
+from tests.stores.conformance.defective_stores import Unguarded
 
 LEASE = 3 * SECOND
 NAMES = ("ann", "bob", "cyd")

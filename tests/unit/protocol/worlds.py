@@ -25,7 +25,7 @@ from astyqueue.testing import TimeMachine
 from astyqueue.units import SECOND
 from tests.modelcheck.executor import History, Scenario, deterministic_client
 from tests.modelcheck.schedule import Actor, Mode, Work
-from tests.support.unguarded import Unguarded
+from tests.stores.conformance.defective_stores import Unguarded
 from tests.unit.protocol.checked_store import ROW, Graves, Watched, picture
 
 LEASE = 30 * SECOND

@@ -137,8 +137,8 @@ def test_messages_of_a_queue_that_the_app_no_longer_declares_are_reported_when_i
     caplog.clear()
     with App(disk.url, spool=disk.spool) as app:
         app.task(name="emails", queue="emails")(print).send()
-        [line] = [one for one in caplog.messages if "not declared" in one]
-    assert line.startswith("spool of a queue that is not declared queue=renamed messages=1")
+        [line] = [one for one in caplog.messages if "undeclared" in one]
+    assert line.startswith("spool_queue_undeclared queue=renamed messages=1")
     assert disk.waiting("renamed") == 1
 
 

@@ -215,7 +215,7 @@ def test_damaged_messages_are_counted_and_logged_and_the_others_arrive(
     status = again.spool.status()
     assert (status.messages, status.refused, status.unreadable) == (0, 0, 1)
     [line] = [one.getMessage() for one in caplog.records if one.levelno == logging.ERROR]
-    assert line.startswith("spool messages unreadable queue=emails")
+    assert line.startswith("spool_messages_unreadable queue=emails")
     assert "checksum" in line
     assert bodies(plain, 2) == ["a", "b"]
 

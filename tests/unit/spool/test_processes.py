@@ -101,7 +101,7 @@ def test_a_journal_that_cannot_be_opened_stops_no_other(
     (folder / "queue-emails" / "7" / "journal-1.page").touch()
     queue.send("a")
     assert queue.spool.drain("20s")
-    assert "spool journal of another process unreadable queue=emails journal=7" in caplog.text
+    assert "spool_journal_unreadable queue=emails journal=7" in caplog.text
 
 
 class _LookedAtFile(LocalFile):

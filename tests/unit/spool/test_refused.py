@@ -116,7 +116,7 @@ def test_a_refusal_after_an_outage_is_no_outage(opened: Opening, store: Gate, ca
         queue.send("poison")
         assert queue.spool.drain("20s")
     [line] = caplog.records
-    assert line.getMessage().startswith("spool message set aside queue=emails")
+    assert line.getMessage().startswith("spool_message_set_aside queue=emails")
     assert queue.spool.status().failing_since is None
 
 

@@ -175,8 +175,8 @@ def test_an_outage_is_logged_when_it_begins_and_when_it_ends(
         store.is_away = False
         assert queue.spool.drain("20s")
     begun, ended = [record.getMessage() for record in caplog.records]
-    assert begun.startswith("spool cannot forward queue=emails error=")
-    assert ended.startswith("spool forwards again queue=emails")
+    assert begun.startswith("spool_cannot_forward queue=emails error=")
+    assert ended.startswith("spool_forwards_again queue=emails")
     assert queue.spool.status().failing_since is None
 
 
@@ -295,7 +295,7 @@ def test_closing_does_not_wait_for_a_store_that_is_away_and_says_what_is_left(
     store.is_away = True
     queue.send("a")
     queue.close()
-    assert "spool closed with messages left queue=emails messages=1" in caplog.text
+    assert "spool_closed_with_messages queue=emails messages=1" in caplog.text
     store.is_away = False
     assert opened().spool.drain("20s")
 

@@ -83,6 +83,21 @@ def test_an_app_without_a_store_says_how_to_name_one(monkeypatch: pytest.MonkeyP
         App().open()
 
 
+def test_an_app_says_in_a_debugger_what_it_has_and_no_password() -> None:
+    app = App("cassandra://user:secret@db1/shop", name="shop")
+    assert repr(app) == "<App shop: 0 tasks for default, not connected>"
+    app.task(queue="mail")(print_it)
+    assert repr(app) == "<App shop: 1 task for mail, not connected>"
+    app.close()
+    assert repr(app) == "<App shop: 1 task for mail, closed>"
+    with App("memory://") as opened:
+        opened.open()
+        assert repr(opened) == "<App app: 0 tasks for default, <Connection to <MemoryStore open>>>"
+
+
+def print_it(text: str) -> None: ...
+
+
 def test_a_call_becomes_a_message_that_names_its_task(app: App) -> None:
     @app.task(queue="emails", name="welcome", max_attempts=7)
     def welcome(address: str, lang: str = "en") -> None: ...

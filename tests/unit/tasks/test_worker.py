@@ -353,87 +353,25 @@ def test_a_task_whose_result_shows_that_nothing_was_done_yet_has_failed(
     assert ["so no work was done" in letter.reason for letter in dead()] == [True]
 
 
-def test_one_queue_has_all_threads_although_there_might_be_a_default_one(app: App) -> None:
-    eight = threading.Barrier(8)
-    done = threading.Semaphore(0)
+@pytest.mark.every_store
+def test_a_task_sends_calls_that_go_with_its_ack(app: App, seen: Seen) -> None:
+    @app.task
+    def order(number: int) -> None:
+        bill.then(number)
+        mail.using(key=f"order {number}").then(number)
 
-    @app.task(queue="emails")
-    def welcome() -> None:
-        eight.wait(DEADLINE)
-        done.release()
+    @app.task
+    def bill(number: int) -> None:
+        seen.note(("bill", number))
 
-    welcome.send_many(welcome.call() for _ in range(16))
-    with app.worker(concurrency=8):
-        for _ in range(16):
-            assert done.acquire(timeout=DEADLINE)
-    assert app.open("emails").stats.rejected == app.open("emails").stats.released == 0
+    @app.task(queue="mail")
+    async def mail(number: int) -> None:
+        seen.note((aio.current_delivery().key, number))
+        bill.then(number + 1)
 
-
-def test_one_thread_is_enough_for_an_app_with_one_queue(app: App, seen: Seen) -> None:
-    @app.task(queue="emails")
-    def welcome() -> None:
-        seen.note("welcome")
-
-    welcome.send()
-    with app.worker(concurrency=1):
-        assert seen.first() == ["welcome"]
-
-
-def test_the_default_queue_is_served_when_it_is_declared_or_used_or_the_only_one(place: Place) -> None:
-    with App(place.url) as app:
-        assert app.queues == ["default"]
-        app.queue("emails")
-        assert app.queues == ["emails"]
-        app.task(lambda: None)
-        assert app.queues == ["emails", "default"]
-
-
-def test_a_worker_says_what_it_serves_with_how_many_threads(
-    app: App, place: Place, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.INFO, "astyqueue.worker")
-    for number in range(22):
-        app.task(queue="emails", name=f"mail.{number:02}")(lambda: None)
-    app.task(name="other")(lambda: None)
-    with app.worker({"emails": 3, "default": 1}, concurrency=8):
-        pass
-    [ready] = [vars(record)["facts"] for record in caplog.records if vars(record)["event"] == "ready"]
-    assert (ready["queues"], ready["threads"]) == ("emails:3,default", 8)
-    assert ready["worker"] == ",".join(app.open(name).core.process.name for name in ("emails", "default"))
-    assert ready["tasks"].startswith("mail.00,mail.01,")
-    assert ready["tasks"].endswith(",mail.19,and 3 more")
-    if place.kind == "sqlite":
-        assert ready["store"].endswith("/work.db")
-
-
-def test_a_queue_that_the_app_does_not_have_is_refused(app: App) -> None:
-    with pytest.raises(BadInput, match="this app has no queue 'emials', it has emails"):
-        app.worker({"emials": 3})
-
-
-def test_one_thread_runs_the_tasks_of_all_queues(app: App, seen: Seen) -> None:
-    for name in ("emails", "reports", "default"):
-        app.task(queue=name, name=f"{name}.note")(lambda name=name: seen.note(name)).send()
-    with app.worker(concurrency=1):
-        assert sorted(map(str, seen.first(3))) == ["default", "emails", "reports"]
-
-
-def test_a_pattern_stands_for_the_queues_of_the_store_that_match_and_every_task_runs_from_them(
-    app: App, seen: Seen
-) -> None:
-    @app.task(queue="emails")
-    def note(text: str) -> None:
-        seen.note(text)
-
-    note.send("not from here")
-    for name in ("mail.one", "mail.two"):
-        app.open(name).send({"args": [name], "kwargs": {}}, headers={"task": note.name})
-    with app.worker({"mail.*": 2}) as worker:
-        assert sorted(map(str, seen.first(2))) == ["mail.one", "mail.two"]
-        assert sorted(queue.name for queue in worker.queues) == ["mail.one", "mail.two"]
-    assert app.open("emails").counts().waiting == 1
-
-
-def test_a_weight_of_nothing_is_refused(app: App) -> None:
-    with pytest.raises(BadInput, match="weight is 0"):
-        app.worker({"emails": 0, "default": 1})
+    order.send(7)
+    with app.worker(["default", "mail"]):
+        assert sorted(map(str, seen.first(3))) == ["('bill', 7)", "('bill', 8)", "('order 7', 7)"]
+    assert app.open().counts().total == 0
+    with pytest.raises(NotFound):
+        bill.then(1)

@@ -1,10 +1,17 @@
-"""The delivery of the running `async def` task."""
+"""What a running `async def` task works on: its delivery, or with `batch=` the calls that it gets a list of."""
 
 from __future__ import annotations
+
+from typing import TypeVar
 
 from astyqueue.aio.delivery import Delivery
 from astyqueue.errors import NotFound
 from astyqueue.queue.delivery.base_delivery import running_delivery
+from astyqueue.tasks.batched_call import CallInBatch
+
+T = TypeVar("T")
+#: What an `async def` function gets a list of; calls of its delivery that settle are awaited.
+BatchedCall = CallInBatch[T, Delivery]
 
 
 def current_delivery() -> Delivery:

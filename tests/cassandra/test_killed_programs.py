@@ -1,4 +1,4 @@
-"""The demo on a Cassandra node that it starts: it kills a worker, loses nothing, and leaves no process behind."""
+"""Programs on a real node of which processes are killed: the demo, and producers with a spool. They lose nothing."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from astyqueue.stores.cassandra.connection.settings import PORT
+from astyqueue.testing.cassandra import Contacts
 from tests.examples.test_demo import demo, is_there, workers
+from tests.unit.spool.killed_producers import on_cassandra
 
 
 def listens(said: str) -> bool:
@@ -50,3 +52,11 @@ def test_the_demo_leaves_no_node_behind_when_it_is_ended(tmp_path: Path) -> None
     assert running.returncode == 143
     assert not any(map(is_there, workers(tmp_path)))
     assert not listens(told)
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("messages", [1_500, pytest.param(20_000, marks=pytest.mark.full)])
+def test_a_producer_killed_twice_loses_and_doubles_nothing_while_a_node_cannot_be_reached(
+    messages: int, cassandra: Contacts, url: str, tmp_path: Path
+) -> None:
+    on_cassandra(url, (cassandra.contact_points[0], cassandra.port), tmp_path, messages).check()
