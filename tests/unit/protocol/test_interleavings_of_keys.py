@@ -120,6 +120,7 @@ def pairs() -> Iterator[tuple[str, str, str, Faults]]:
 _LONG: Final = ({"replace", "reclaim"}, {"supersede", "reclaim"}, {"supersede", "claim"}, {"reclaim", "delete"})
 
 
+@pytest.mark.timeout(300)  # the longest take 22 s of processor time, beside three other processes
 @pytest.mark.parametrize(
     ("first", "second", "state", "faults"),
     [pytest.param(*pair, marks=[pytest.mark.full] if {*pair[:2]} in _LONG else []) for pair in pairs()],
