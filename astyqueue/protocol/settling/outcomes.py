@@ -207,7 +207,9 @@ def plan_settle(process: Client, timer: Timer, wanted: Outcomes, *, marking: boo
     marks = timer.marks
     if marking:
         marks += tuple(
-            Mark(entry.id, entry.priority, entry.spent, move.due) for move in sooner for entry in move.entries
+            Mark(entry.id, entry.priority, entry.spent, move.due, entry.group)
+            for move in sooner
+            for entry in move.entries
         )
     else:
         worked.sooner = _timers(process, timer, sooner)
