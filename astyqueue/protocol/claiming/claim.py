@@ -33,7 +33,7 @@ from astyqueue.store import Committed, Name, Outcome, Refused
 #: Columns that one claim's commit may change for settles and dead letters; a larger settle is committed alone, first.
 _CHANGES: Final = 250
 #: Blocked messages in one timer: each that is claimed rewrites it.
-_BLOCKED_TOGETHER: Final = 200
+_BLOCKED_TOGETHER: Final = 50
 #: Consecutive refusals after which a claim leaves the row to other processes for now.
 _TRIES: Final = 3
 

@@ -51,8 +51,8 @@ class Play:
     def send(self, late: int, group: str | None) -> None:
         """A message that lands as long after its id's time as producers do."""
         number = next(self.numbers)
-        grouped = {} if group is None else {"group": group}
-        put = put_at(self.scene.now - late - number, number % 200, **grouped)
+        moment = self.scene.now - late - number
+        put = put_at(moment, number % 200) if group is None else put_at(moment, number % 200, group=group)
         self.scene.put(put)
         self.scene.sent.append(put.name.id)
 
