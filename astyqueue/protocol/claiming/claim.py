@@ -252,7 +252,19 @@ class _Claiming(HeaderCommits[_ClaimCommit]):
         self.claimed.buried += picked.buried
         self.claimed.superseded += picked.superseded
         self.claimed.undecodable += picked.undecodable
+        self._look_again_at_groups(picked)
         self.claimed.more |= self.snapshot.has_free_group and not picked.suspect
+
+    def _look_again_at_groups(self, picked: ClaimPlan) -> None:
+        """Read the timers again if messages were blocked behind those that other processes have leased.
+
+        One of these may have been settled after the timers were read and before this commit. Its process saw no blocked
+        message then, and this one may have heard its ring before.
+        """
+        groups = picked.timers.groups
+        if any(groups.is_leased_by_others(entry.group, self.process.name) for entry in picked.blocked):
+            self.snapshot.timers = None
+            self.claimed.more = True
 
     def again(self, refused: int) -> Steps[bool]:
         """Commit the settles alone, which never wait; the claim leaves the row to other processes after three tries."""

@@ -8,8 +8,9 @@ has ended. Messages that are only listed as due, by an idempotent send, a rescan
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from astyqueue.ids import Id
@@ -22,6 +23,7 @@ MOST_BLOCKED: Final = 1_000
 #: The order of a group's messages: the highest priority first, then by id.
 Turn = tuple[int, Id]
 _NOBODY: Final[frozenset[Id]] = frozenset()
+_NOTHING: Final[Mapping[Id, str]] = MappingProxyType({})
 
 
 class BlockedEntry(NamedTuple):
@@ -46,7 +48,7 @@ class GroupIndex:
         """Without messages; `blocked`: those that wait for others of their group."""
         self.blocked: set[Id] = set()
         self._groups: dict[Id, int] = {}
-        self._begun: dict[int, set[Id]] = {}
+        self._begun: dict[int, dict[Id, str]] = {}
         self._lines: dict[int, list[BlockedEntry]] = {}
         self._free: set[int] = set()
 
@@ -67,7 +69,7 @@ class GroupIndex:
                 self.blocked.add(one.id)
                 insort(self._lines.setdefault(one.group, []), BlockedEntry(turn_of(one), one, timer), key=_turn)
             else:
-                self._begun.setdefault(one.group, set()).add(one.id)
+                self._begun.setdefault(one.group, {})[one.id] = timer.holder
                 self._groups[one.id] = one.group
             self._note(one.group)
 
@@ -80,7 +82,7 @@ class GroupIndex:
                 self.blocked.discard(one.id)
                 self._leave(self._lines.get(one.group, []), turn_of(one))
             else:
-                self._begun.get(one.group, set()).discard(one.id)
+                self._begun.get(one.group, {}).pop(one.id, None)
                 self._groups.pop(one.id, None)
             self._note(one.group)
 
@@ -114,6 +116,10 @@ class GroupIndex:
         """Whether another message of the group was handed out and has not ended; those `ending` count as ended."""
         return any(one != apart_from and one not in ending for one in self._begun.get(group, _NOBODY))
 
+    def is_leased_by_others(self, group: int, me: str) -> bool:
+        """Whether another process than this one may end a message of the group by a settle, unseen here."""
+        return any(holder not in ("", me) for holder in self._begun.get(group, _NOTHING).values())
+
     def first(self, group: int) -> Turn | None:
         """The place of the first message that waits in a group; None if none does."""
         line = self._lines.get(group)
@@ -122,7 +128,7 @@ class GroupIndex:
     def free(self, *, ending: AbstractSet[Id] = _NOBODY) -> Iterator[BlockedEntry]:
         """The first message that waits in each group that is not busy, or no longer when these have ended."""
         freed = {group for id_ in ending if (group := self._groups.get(id_)) in self._lines}
-        groups = [*self._free, *[group for group in freed if group and self._begun[group] <= ending]]
+        groups = [*self._free, *[group for group in freed if group and self._begun[group].keys() <= ending]]
         return (self._lines[group][0] for group in groups)
 
     def timers(self) -> list[Timer]:

@@ -85,6 +85,13 @@ class RowSnapshot:
         """Forget header, timers and dead letters; the next load reads them again."""
         self.header = self.timers = None
 
+    def forget_blocked(self) -> bool:
+        """Forget the timers if messages are blocked in the row as far as is known; whether it was so."""
+        blocked = self.timers is not None and bool(self.timers.groups.blocked)
+        if blocked:
+            self.timers = None
+        return blocked
+
     def forget_dead(self) -> None:
         """Forget the dead letters."""
         if self.timers is not None:

@@ -117,6 +117,15 @@ class Claimer:
                 self.wake()
         yield from self._doorbell.ring([row for row, _ in rows])
 
+    def announce_end(self, row: str, *, grouped: bool) -> Steps[None]:
+        """Have consumers scan a row in which a commit of this process, but not of this claimer, settled a message.
+
+        `grouped`: the message was in a group, so that another one may be free now.
+        """
+        yield from self.announce([(row, None)])
+        if grouped:
+            yield from self._doorbell.ring_for_group(row)
+
     def close(self, queue: str) -> None:
         """Stop: threads and tasks that take part now or later get Closed."""
         self._lead.close(queue)
@@ -226,6 +235,8 @@ class Claimer:
             self._wake_hurried()
         self._outcomes.renew(now)
         urgent = self._outcomes.urgent(now)
+        for name in self._outcomes.rows_with_freed_groups():
+            self._scheduler.rows[name].scan_at(now)
         if shares and succeeded:
             succeeded = yield from self._for_waiters(self._scheduler.poll(now), shares)
         if shares and succeeded and not (urgent and self._claimed_last) and (row := self._permission.next_row(now)):

@@ -18,7 +18,7 @@ from astyqueue.protocol.claiming.selection import ClaimRequest
 from astyqueue.protocol.coordination.row_lock import LockHandle
 from astyqueue.protocol.layout.columns import Entry, State
 from astyqueue.protocol.layout.rows import is_home
-from astyqueue.protocol.settling.outcomes import Outcome, Release
+from astyqueue.protocol.settling.outcomes import Ack, Outcome, Reject, Release
 from astyqueue.protocol.settling.settle import SettleRequest, settle
 from astyqueue.protocol.steps import Client, Steps
 from astyqueue.queue.consuming.at_most_once import AtMostOnceBuffer
@@ -80,6 +80,7 @@ class RowWorker:
         if not (yield from self._send_before_acks(name)):
             return
         waiting, events = self.outcomes.of_row(name, self.process.now())
+        frees_group = any(_ends_grouped(lease, outcomes) for lease, outcomes in waiting)
         for lease, outcomes in waiting:
             try:
                 yield from self.recorder.history.write(events)
@@ -95,6 +96,8 @@ class RowWorker:
         row.scan_next(self.process.now())
         yield from self.follow_ups.report()
         yield from self._announce_releases(waiting)
+        if frees_group:
+            yield from self._announce_freed_groups(row, current=False)
 
     def _send_before_acks(self, row: str) -> Steps[bool]:
         """Send the follow-ups that must be in the store before their acks; only then are these committed.
@@ -118,6 +121,15 @@ class RowWorker:
             self.outcomes.refuse(delivery, reason, self.process.now())
         return True
 
+    def _announce_freed_groups(self, row: RowState, *, current: bool) -> Steps[None]:
+        """Have consumers learn that messages of groups have ended, so that others of these groups may be free.
+
+        Unless the snapshot is `current`, only another process may know of those that wait, so the header is polled.
+        """
+        if not (current or row.snapshot.has_free_group):
+            self.scheduler.poll_soon(row)
+        yield from self.doorbell.ring_for_group(row.name)
+
     def _announce_releases(self, settled: list[tuple[Lease, dict[Id, Outcome]]]) -> Steps[None]:
         """Have idle processes learn of messages that were given back before their leases end."""
         if any(Release in set(map(type, outcomes.values())) for _, outcomes in settled):
@@ -129,6 +141,7 @@ class RowWorker:
         order = self._order(sum(shares.values()), self.settings_sync.behaviour)
         waiting, events = self.outcomes.of_row(row.name, began)
         settling = [SettleRequest(lease.timer, outcomes, lease.unsure) for lease, outcomes in waiting]
+        frees_group = any(_ends_grouped(lease, outcomes) for lease, outcomes in waiting)
         claimed = ClaimResult()
 
         def take(lock: LockHandle) -> Steps[ClaimResult]:
@@ -161,6 +174,8 @@ class RowWorker:
         yield from self.recorder.history.tell(self.recorder.history.events.of_claim(row.name, claimed, at=began))
         yield from self.follow_ups.report()
         yield from self._announce_releases(waiting)
+        if frees_group:
+            yield from self._announce_freed_groups(row, current=claimed.unlocked)
         if (yield from self.expiry.visit(row.name)):
             self.scheduler.changed(row.name)
 
@@ -233,6 +248,13 @@ def events_of_claim(row: str, claimed: ClaimResult, *, shared: bool) -> Iterator
         yield Claimed(row, tuple(_id(row, one.entry) for one in taken.held), taken.timer.due)
     if claimed.at_most_once:
         yield Claimed(row, tuple(_id(row, one.entry) for one in claimed.at_most_once), None)
+
+
+def _ends_grouped(lease: Lease, outcomes: dict[Id, Outcome]) -> bool:
+    """Whether these outcomes end a message of a group."""
+    return lease.grouped and any(
+        entry.group and isinstance(outcomes.get(entry.id), Ack | Reject) for entry in lease.timer.entries
+    )
 
 
 def _id(row: str, entry: Entry) -> MessageId:

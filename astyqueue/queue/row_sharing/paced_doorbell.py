@@ -71,13 +71,21 @@ class PacedDoorbell:
         now = self._clock.now()
         yield from doorbell.write_hints([*self._bell(rows, now), *self._notice(now)])
 
+    def ring_for_group(self, row: str) -> Steps[None]:
+        """Signal to other processes that a message of a group has ended in this row: nothing else would show them.
+
+        As `ring`, and also where processes poll all rows: a settle changes no header, and a blocked message is not new.
+        """
+        now = self._clock.now()
+        yield from doorbell.write_hints([*self._bell([row], now, always=True), *self._notice(now)])
+
     def notify_idle(self) -> Steps[None]:
         """Have processes in which the queue is idle poll it: a message falls due earlier than they know."""
         yield from doorbell.write_hints(self._notice(self._clock.now()))
 
-    def _bell(self, rows: Iterable[str], now: int) -> list[Batch]:
+    def _bell(self, rows: Iterable[str], now: int, *, always: bool = False) -> list[Batch]:
         """The bell, for processes in which the queue is in use. They poll all rows of a queue that has few."""
-        if not self._ring.shared:
+        if not (self._ring.shared or always):
             return []
         named = self._places_to_ring({place for row in rows if (place := self._ring.place(row, now)) is not None})
         return [doorbell.bell_of(self._ring.queue, named, ids.nonce())] if named else []

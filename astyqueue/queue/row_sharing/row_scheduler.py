@@ -179,6 +179,10 @@ class RowScheduler:
             yield from self._rescans.go_on(now, most=_RESCANS_IN_TURN if idle else _RESCANS_TOGETHER)
         self.activity.turn = False
 
+    def poll_soon(self, row: RowState) -> None:
+        """Poll the header of a row at once: another process may have changed it in a way that concerns this one."""
+        self.poller.poll_by(row, self._clock.now())
+
     def next_row(self, now: int) -> RowState | None:
         """The row whose scan has been due longest, to be visited; a row that another process works in is left to it."""
         self._take_in_reports(now)
