@@ -163,7 +163,8 @@ class Transaction:
             yield Send(batches[0], tuple(batches[1:]))
         self._after_commit.append(partial(_record, core.claimer, lease.row, pending))
         if lease.timer.grouped:
-            self._after_commit.append(lambda: self._queue.run(core.claimer.announce_end(lease.row, grouped=True)))
+            announced = [(lease.row, None)]
+            self._after_commit.append(lambda: self._queue.run(core.claimer.announce(announced, frees_group=True)))
 
     def _run(self, steps: Steps[T]) -> T:
         return run(steps, self._opened, self._queue.core.observers)

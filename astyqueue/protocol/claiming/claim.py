@@ -195,7 +195,7 @@ class _Claiming(HeaderCommits[_ClaimCommit]):
     def _raised(self, plan: _ClaimCommit) -> Header:
         """The next header. All timers are known here, so its floor may rise to the earliest due after this commit.
 
-        Not beyond now while messages are blocked: whoever knows only the header looks whether their group is free.
+        Not beyond now while messages are blocked: a process that knows only the header looks whether a group is free.
         """
         dues = [timer.due for timer in plan.timers]
         if plan.picked.blocked or plan.picked.timers.groups.blocked:

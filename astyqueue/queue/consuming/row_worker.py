@@ -95,9 +95,7 @@ class RowWorker:
             self.follow_ups.committed(self.outcomes.done(lease, outcomes, settled))
         row.scan_next(self.process.now())
         yield from self.follow_ups.report()
-        yield from self._announce_releases(waiting)
-        if frees_group:
-            yield from self._announce_freed_groups(row, current=False)
+        yield from self._announce_outcomes(row, waiting, frees_group=frees_group, current=False)
 
     def _send_before_acks(self, row: str) -> Steps[bool]:
         """Send the follow-ups that must be in the store before their acks; only then are these committed.
@@ -121,19 +119,20 @@ class RowWorker:
             self.outcomes.refuse(delivery, reason, self.process.now())
         return True
 
-    def _announce_freed_groups(self, row: RowState, *, current: bool) -> Steps[None]:
-        """Have consumers learn that messages of groups have ended, so that others of these groups may be free.
+    def _announce_outcomes(
+        self, row: RowState, settled: list[tuple[Lease, dict[Id, Outcome]]], *, frees_group: bool, current: bool
+    ) -> Steps[None]:
+        """Have idle processes learn of messages that were given back before their leases end, and all of freed groups.
 
-        Unless the snapshot is `current`, only another process may know of those that wait, so the header is polled.
+        Unless the snapshot is `current`, only another process may know of messages that waited in such a group, so the
+        header is polled.
         """
-        if not (current or row.snapshot.has_free_group):
-            self.scheduler.poll_soon(row)
-        yield from self.doorbell.ring_for_group(row.name)
-
-    def _announce_releases(self, settled: list[tuple[Lease, dict[Id, Outcome]]]) -> Steps[None]:
-        """Have idle processes learn of messages that were given back before their leases end."""
         if any(Release in set(map(type, outcomes.values())) for _, outcomes in settled):
             yield from self.doorbell.notify_idle()
+        if frees_group and not (current or row.snapshot.has_free_group):
+            self.scheduler.poll_soon(row)
+        if frees_group:
+            yield from self.doorbell.ring([row.name], frees_group=True)
 
     def claim_from(self, row: RowState, shares: Shares) -> Steps[None]:
         """Fire the due occurrences of a row and claim from it, settling in the same commit what waits for it."""
@@ -173,9 +172,7 @@ class RowWorker:
         )
         yield from self.recorder.history.tell(self.recorder.history.events.of_claim(row.name, claimed, at=began))
         yield from self.follow_ups.report()
-        yield from self._announce_releases(waiting)
-        if frees_group:
-            yield from self._announce_freed_groups(row, current=claimed.unlocked)
+        yield from self._announce_outcomes(row, waiting, frees_group=frees_group, current=claimed.unlocked)
         if (yield from self.expiry.visit(row.name)):
             self.scheduler.changed(row.name)
 

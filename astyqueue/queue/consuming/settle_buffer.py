@@ -9,7 +9,7 @@ from typing import Final
 from astyqueue.errors import AstyqueueError
 from astyqueue.ids import Id
 from astyqueue.model.event import Event
-from astyqueue.protocol.settling.outcomes import ACK, Ack, Extend, Outcome, Reject, Release
+from astyqueue.protocol.settling.outcomes import ACK, Ack, Extend, Outcome, Release
 from astyqueue.protocol.settling.settle import SettleResult
 from astyqueue.queue.consuming.lease_table import LeaseTable
 from astyqueue.queue.consuming.outcome_recorder import (
@@ -37,7 +37,6 @@ class SettleBuffer:
         leader uses it. Such a lease is also in `_pending`, perhaps without outcomes, and so has a place in its order.
         """
         self.hurried = False
-        self._freeing: set[str] = set()
         self._leases = leases
         self._recorder = recorder
         self._lock = recorder.deciding
@@ -138,26 +137,16 @@ class SettleBuffer:
         while self._incoming:
             pending = self._incoming.popleft()
             lease = pending.delivery.lease
+            self._recorder.freed_groups.note(pending)
             if lease is None or pending.delivery.id not in lease.deliveries:
                 self._recorder.lost(pending.delivery, pending.events)
                 pending.over(lost=True)
             elif (waiting := self._pending.get(lease)) is None:
                 self._pending[lease] = {pending.delivery.id: pending}
-                self._note_end(lease, pending)
             elif (earlier := waiting.get(pending.delivery.id)) is None:
                 waiting[pending.delivery.id] = pending
-                self._note_end(lease, pending)
             else:
                 waiting[pending.delivery.id] = _merged(earlier, pending)
-
-    def _note_end(self, lease: Lease, pending: PendingOutcome) -> None:
-        if lease.grouped and pending.delivery.group is not None and isinstance(pending.outcome, Ack | Reject):
-            self._freeing.add(lease.row)
-
-    def rows_with_freed_groups(self) -> set[str]:
-        """The rows in which new outcomes end messages of groups: a claim there can take the next ones along at once."""
-        freeing, self._freeing = self._freeing, set()
-        return freeing
 
     def urgent(self, now: int) -> Lease | None:
         """A lease that cannot wait for a claim: it is to be renewed, a caller waits, or outcomes have waited 5 ms."""

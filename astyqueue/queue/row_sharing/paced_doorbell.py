@@ -66,18 +66,14 @@ class PacedDoorbell:
         """The queue, and how many rows its next ring will name besides its own."""
         return f"<PacedDoorbell of {self._ring.queue}: {len(self._unrung)} rows unrung>"
 
-    def ring(self, rows: Iterable[str]) -> Steps[None]:
-        """Signal to other processes that these rows changed: at most one request, and none soon after another."""
-        now = self._clock.now()
-        yield from doorbell.write_hints([*self._bell(rows, now), *self._notice(now)])
+    def ring(self, rows: Iterable[str], *, frees_group: bool = False) -> Steps[None]:
+        """Signal to other processes that these rows changed: at most one request, and none soon after another.
 
-    def ring_for_group(self, row: str) -> Steps[None]:
-        """Signal to other processes that a message of a group has ended in this row: nothing else would show them.
-
-        As `ring`, and also where processes poll all rows: a settle changes no header, and a blocked message is not new.
+        With `frees_group` a message of a group has ended. That rings also in a queue of few rows, whose processes poll
+        them all: a settle changes no header, and a blocked message is not new.
         """
         now = self._clock.now()
-        yield from doorbell.write_hints([*self._bell([row], now, always=True), *self._notice(now)])
+        yield from doorbell.write_hints([*self._bell(rows, now, always=frees_group), *self._notice(now)])
 
     def notify_idle(self) -> Steps[None]:
         """Have processes in which the queue is idle poll it: a message falls due earlier than they know."""
