@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
+from itertools import permutations
 from typing import Final
 
 from astyqueue import ids
@@ -57,11 +58,10 @@ def a_group_comes_in_order(record: RunRecord) -> Iterator[str]:
         if sent.group and sent.result is Result.DONE and sent.message and sent.message.id in claimed:
             of_group[sent.group].append(sent)
     for some in of_group.values():
-        for later in some:
-            for earlier in some:
-                if _comes_before(earlier, later) and _overtaken(claimed, earlier, later):
-                    both = f"message {later.number} was handed out before {earlier.number}"
-                    yield f"{both}, of the same group and sent before it"
+        for earlier, later in permutations(some, 2):
+            if _comes_before(earlier, later) and _overtaken(claimed, earlier, later):
+                both = f"message {later.number} was handed out before {earlier.number}"
+                yield f"{both}, of the same group and sent before it"
 
 
 def _comes_before(earlier: Sent, later: Sent) -> bool:
