@@ -159,14 +159,25 @@ class ClaimPlan:
             return self._add_dead(entry, "undecodable", f"its message cannot be read: {error}")
         if envelope.group is not None:
             entry = entry._replace(group=group_hash(envelope.group))
-        waits = entry.group != 0 and self._waits(entry)
+        group = entry.group
+        waits = group != 0 and self._waits(entry)
         if envelope.sent > self.now + AHEAD_AT_MOST and not waits:
             return self._put_off(entry, envelope.sent - AHEAD_AT_MOST)
-        if end := self._end(entry, envelope):
+        may_end = envelope.expires is not None or self.order.expires_cap or entry.spent
+        if may_end and (end := self._end(entry, envelope)):
             return self._add_dead(entry, *end, envelope=envelope)
         if waits:
             return self._block(entry)
-        self._lease(ClaimedMessage(entry, envelope), part)
+        if group:
+            self.groups_taken.add(group)
+        held = ClaimedMessage(entry, envelope)
+        self.room -= 1
+        lease = self.order.lease if envelope.lease is None else min(envelope.lease, self.order.lease_cap)
+        if lease == 0:
+            self.at_most_once.append(held)
+            self.along[entry.id] = settle_effects(entry.priority, entry.id, envelope)
+        else:
+            self.leased.setdefault((lease, part), []).append(held)
         return True
 
     def _end(self, entry: Entry, envelope: Envelope) -> tuple[str, str] | None:
@@ -181,18 +192,6 @@ class ClaimPlan:
         if entry.spent >= allowed:
             return "attempts", f"{entry.spent} of {allowed} attempts ended without an outcome: each lease ran out"
         return None
-
-    def _lease(self, held: ClaimedMessage, part: Part | None) -> None:
-        entry, envelope = held
-        self.room -= 1
-        if entry.group:
-            self.groups_taken.add(entry.group)
-        lease = self.order.lease if envelope.lease is None else min(envelope.lease, self.order.lease_cap)
-        if lease == 0:
-            self.at_most_once.append(held)
-            self.along[entry.id] = settle_effects(entry.priority, entry.id, envelope)
-        else:
-            self.leased.setdefault((lease, part), []).append(held)
 
     def _waits(self, entry: Entry) -> bool:
         """Whether a message must wait: of its group another one is under way, in this plan, or comes before it."""
