@@ -76,6 +76,7 @@ class Delivery(BaseDelivery):
         *,
         queue: Destination | None = None,
         key: str | None = None,
+        group: str | None = None,
         delay: Duration | None = None,
         at: datetime | None = None,
         priority: int = 0,
@@ -94,6 +95,7 @@ class Delivery(BaseDelivery):
         options = Message(
             body=None,
             key=key,
+            group=group,
             delay=delay,
             at=at,
             priority=priority,

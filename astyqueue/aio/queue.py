@@ -88,6 +88,7 @@ class MessageQueue(QueueAdmin):
         body: object,
         *,
         key: str | None = None,
+        group: str | None = None,
         delay: Duration | None = None,
         at: datetime | None = None,
         priority: int = 0,
@@ -108,6 +109,10 @@ class MessageQueue(QueueAdmin):
         never cancelled: KeyTaken is raised, or with "supersede" the new one waits, and the other does not come back.
         QueueFull if the queue has a bound and no room. After OutcomeUnknown the message may have been sent.
 
+        Of the messages of a `group` at most one is leased at a time, in all processes, in order: by priority, then by
+        when they are due. One that failed, was snoozed or is parked keeps the others waiting until it is acked, dead or
+        deleted. Messages of other groups, and without a group, go on meanwhile.
+
         With a `trigger` the message recurs at each occurrence, one run after the other, until the trigger ends, or
         `delete` of the id of any run or `stop` of its key ends it; it has its unique key until then. Without `unique`,
         ScheduleTaken is raised if its key is the name of a schedule. Default: occurrences that were missed, or that
@@ -119,6 +124,7 @@ class MessageQueue(QueueAdmin):
             Message(
                 body=None,
                 key=key,
+                group=group,
                 delay=delay,
                 at=at,
                 priority=priority,

@@ -48,7 +48,7 @@ class Envelope(NamedTuple):
 
     `unique`: no other unique message has its key until it is done, dead or deleted. `repeatable`: its send may be
     repeated after it was settled; a tombstone of the settlement is kept for this number of seconds. True, which all
-    releases read, means a day.
+    releases read, means a day. `group`: of the messages of one group at most one is leased at a time, in order.
     """
 
     sent: int
@@ -61,11 +61,14 @@ class Envelope(NamedTuple):
     body: JsonValue
     unique: bool = False
     repeatable: bool | int = False
+    group: str | None = None
 
 
 _FIELDS: Final = len(Envelope._fields)
-#: Most messages are neither unique nor repeatable; these two fields are then left out.
-_USUAL: Final = (False, False)
+#: Most messages are neither unique nor repeatable and in no group; these fields are then left out.
+_USUAL: Final = (False, False, None)
+#: The number of fields of a message without a group, which leaves out the last field.
+_UNGROUPED: Final = _FIELDS - 1
 _SAID: Final = _FIELDS - len(_USUAL)
 _BODY: Final = Envelope._fields.index("body")
 _HEADERS: Final = Envelope._fields.index("headers")
@@ -84,7 +87,7 @@ def encode_plain(sent: int, body: bytes) -> bytes:
 def encode(envelope: Envelope, body: bytes) -> bytes:
     """An envelope with its body already encoded as JSON."""
     head, tail = to_json(envelope[:_BODY]), envelope[_SAID:]
-    said = b"" if tail == _USUAL else b"," + to_json(tail)[1:-1]
+    said = b"" if tail == _USUAL else b"," + to_json(tail if envelope.group is not None else tail[:-1])[1:-1]
     return b"\x01%b,%b%b]" % (head[:-1], body, said)
 
 
@@ -101,15 +104,17 @@ def decode(value: bytes) -> Envelope:
             options[_HEADERS - 1] = None
         if options == _PLAIN and is_moment(fields[0]):
             return _new(Envelope, fields)
+    elif said == _UNGROUPED:
+        fields.append(None)
     elif said != _FIELDS:
-        message = f"it is not an envelope of {_SAID} or {_FIELDS} fields"
+        message = f"it is not an envelope of {_SAID}, {_UNGROUPED} or {_FIELDS} fields"
         raise ValueError(message)
     return _checked(_new(Envelope, fields))
 
 
 def _checked(envelope: Envelope) -> Envelope:
     """The envelope, its lease and attempts clamped to the bounds of a queue's; ValueError for a wrong type or range."""
-    sent, due, key, headers, expires, lease, attempts, _, unique, repeatable = envelope
+    sent, due, key, headers, expires, lease, attempts, _, unique, repeatable, group = envelope
     right = (
         is_moment(sent),
         is_moment(due),
@@ -121,6 +126,7 @@ def _checked(envelope: Envelope) -> Envelope:
         True,  # a body may be any JSON
         type(unique) is bool,
         type(repeatable) is bool or (type(repeatable) is int and REMEMBERED_LEAST <= repeatable <= REMEMBERED_MOST),
+        group is None or type(group) is str,
     )
     if not all(right):
         wrong = [name for name, is_right in zip(Envelope._fields, right, strict=True) if not is_right]

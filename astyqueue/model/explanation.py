@@ -47,12 +47,23 @@ class RowChange(NamedTuple):
 
 
 class Hiding(NamedTuple):
-    """What hides a message until it is `due`: a lease (`holder` has it), or a pause after `spent` attempts."""
+    """What hides a message until it is `due`: a lease (`holder` has it), or a pause after `spent` attempts.
+
+    A blocked message waits for the one that is `behind`: of its group, and under way or due before it.
+    """
 
     standing: Standing
     due: int
     spent: int
     holder: str
+    behind: Predecessor | None = None
+
+
+class Predecessor(NamedTuple):
+    """The message of the same group for which a blocked one waits, and what hides it; None: it is blocked too."""
+
+    id: MessageId
+    hiding: Hiding | None
 
 
 class Death(NamedTuple):
@@ -226,12 +237,34 @@ def _alive(facts: MessageFacts) -> Explanation:
 
 
 def _standing(facts: MessageFacts) -> tuple[Standing, str]:
+    if facts.hiding and facts.hiding.behind:
+        return Standing.BLOCKED, f"{_behind(facts, facts.hiding.behind)}{_paused(facts)}"
     if facts.due <= facts.now:
         return Standing.WAITING, f"{_since(facts)}. {_what_keeps_it(facts)}"
     if facts.hiding is None:
         return Standing.DELAYED, f"it was sent to be due {_at(facts, facts.due)}, and is not delivered before"
     why = _hidden(facts, facts.hiding)
-    return facts.hiding.standing, f"{why}{'. The queue is paused meanwhile' if facts.behaviour.paused else ''}"
+    return facts.hiding.standing, f"{why}{_paused(facts)}"
+
+
+def _paused(facts: MessageFacts) -> str:
+    return ". The queue is paused meanwhile" if facts.behaviour.paused else ""
+
+
+def _behind(facts: MessageFacts, one: Predecessor) -> str:
+    """For which message of its group it waits, and what becomes of that one."""
+    waits = f"it waits behind {one.id} of its group {facts.envelope.group if facts.envelope else None!r}"
+    if one.hiding is None:
+        return f"{waits}, which comes before it"
+    due, passed = _at(facts, one.hiding.due), one.hiding.due <= facts.now
+    match one.hiding.standing:
+        case Standing.IN_FLIGHT if not passed:
+            return f"{waits}, which is leased by {one.hiding.holder} until {due}"
+        case Standing.IN_FLIGHT:
+            return f"{waits}, whose lease ran out {due} and which is handed out again before it"
+        case Standing.PARKED:
+            return f"{waits}, which is parked: the worker that had it does not know its task. Start one that does"
+    return f"{waits}, which {'may be handed out again since' if passed else 'rests until'} {due}"
 
 
 def _hidden(facts: MessageFacts, hiding: Hiding) -> str:

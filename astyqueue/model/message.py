@@ -45,7 +45,8 @@ class Message:
     `delay` counts from now, `at` is an aware datetime; from `expires` on (an aware datetime, or a duration after the
     due time) no consumer is handed the message. `lease=0` hands it out at most once. Of a queue's messages sent with
     `unique`, at most one has the key: "reject" raises KeyTaken if another message has it, "keep" keeps that one,
-    "replace", "debounce" and "supersede" cancel it.
+    "replace", "debounce" and "supersede" cancel it. Of the messages of a `group` at most one is leased at a time, in
+    order.
     """
 
     body: object
@@ -58,6 +59,7 @@ class Message:
     lease: Duration | None = None
     max_attempts: int | None = None
     unique: str | None = None
+    group: str | None = None
 
 
 _NO_OPTIONS: Final = Message(None)
@@ -97,6 +99,7 @@ class PreparedMessage(NamedTuple):
     unique: Unique | None = None
     headers: Mapping[str, str] | None = None
     life: int | None = None
+    group: str | None = None
 
 
 class MessageEncoder:
@@ -133,6 +136,7 @@ class MessageEncoder:
             attempts=_attempts(options.max_attempts, self._settings.behaviour.max_attempts_cap),
             body=None,
             unique=unique is not None,
+            group=_group(options, self._settings.behaviour),
         )
         value, life = encode(envelope, encoded), None
         if envelope.expires is not None and not isinstance(options.expires, datetime):
@@ -146,6 +150,7 @@ class MessageEncoder:
             unique=unique,
             headers=envelope.headers,
             life=life,
+            group=envelope.group,
         )
 
 
@@ -159,6 +164,7 @@ def _is_plain(message: Message) -> bool:
         and message.lease is None
         and message.max_attempts is None
         and message.unique is None
+        and message.group is None
     )
 
 
@@ -221,6 +227,24 @@ def check_key(key: object) -> str:
         problem = f"key {text!r:.80} is not text of 1 to {KEY_BYTES} bytes"
         raise BadInput(problem)
     return text
+
+
+def _group(message: Message, behaviour: Behaviour) -> str | None:
+    if message.group is None:
+        return None
+    problem = ""
+    if behaviour.last_value:
+        problem = (
+            "the queue keeps the last value of each key (last_value): send it to another queue, or without a group"
+        )
+    elif message.unique is not None:
+        problem = "a unique key has a row of its own: leave out unique= or group="
+    elif not 0 < len(check_text(message.group, "group").encode()) <= KEY_BYTES:
+        problem = f"a group is text of 1 to {KEY_BYTES} bytes"
+    if problem:
+        problem = f"group={message.group!r:.80}: {problem}"
+        raise BadInput(problem)
+    return message.group
 
 
 def unique_of(message: Message) -> Unique | None:

@@ -25,7 +25,10 @@ _NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class Standing(StrEnum):
-    """The state of a message. Each message that may be claimed now is WAITING, also after a failed attempt."""
+    """The state of a message. Each message that may be claimed now is WAITING, also after a failed attempt.
+
+    A BLOCKED message waits for an earlier one of its group.
+    """
 
     WAITING = "waiting"
     DELAYED = "delayed"
@@ -33,6 +36,7 @@ class Standing(StrEnum):
     BACKING_OFF = "backing_off"
     SNOOZED = "snoozed"
     PARKED = "parked"
+    BLOCKED = "blocked"
     DEAD = "dead"
 
 
@@ -82,6 +86,11 @@ class Stored:
         return self.content.envelope.key if self.content.envelope else None
 
     @property
+    def group(self) -> str | None:
+        """Its message group; None without one, or if it cannot be read."""
+        return self.content.envelope.group if self.content.envelope else None
+
+    @property
     def headers(self) -> Mapping[str, str]:
         """Text metadata."""
         return (self.content.envelope.headers if self.content.envelope else None) or _NOTHING
@@ -120,6 +129,7 @@ class Stored:
         shown: Json = {
             "id": str(self.id),
             "key": self.key,
+            "group": self.group,
             "priority": self.priority,
             "headers": dict(self.headers),
             "sent": _text(self.sent),
@@ -236,6 +246,7 @@ class Counts:
     backing_off: int = 0
     snoozed: int = 0
     parked: int = 0
+    blocked: int = 0
     dead: int = 0
     rows: Mapping[str, Counts] = field(default_factory=dict, kw_only=True)
 

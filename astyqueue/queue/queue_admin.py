@@ -138,7 +138,7 @@ class QueueAdmin:
     def peek(self, limit: int = 10, include: str = "due") -> list[Found]:
         """Messages in the order of their delivery; none is claimed.
 
-        `include` is "due", "hidden" (leased, backing off, snoozed, parked), "future" (delayed) or "all".
+        `include` is "due", "hidden" (leased, backing off, snoozed, parked, blocked), "future" (delayed) or "all".
         """
         return self.run(inspection.peek(self.core, limit, include))
 

@@ -74,6 +74,7 @@ class Transaction:
         body: object,
         *,
         key: str | None = None,
+        group: str | None = None,
         delay: Duration | None = None,
         at: datetime | None = None,
         priority: int = 0,
@@ -87,6 +88,7 @@ class Transaction:
         options = Message(
             body=None,
             key=key,
+            group=group,
             delay=delay,
             at=at,
             priority=priority,
@@ -160,6 +162,9 @@ class Transaction:
         if batches := core.claimer.history.beside(event for one in pending for event in one.events):
             yield Send(batches[0], tuple(batches[1:]))
         self._after_commit.append(partial(_record, core.claimer, lease.row, pending))
+        if lease.timer.grouped:
+            announced = [(lease.row, None)]
+            self._after_commit.append(lambda: self._queue.run(core.claimer.announce(announced, frees_group=True)))
 
     def _run(self, steps: Steps[T]) -> T:
         return run(steps, self._opened, self._queue.core.observers)

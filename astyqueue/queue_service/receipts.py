@@ -80,7 +80,8 @@ def _hiding(core: QueueRuntime, receipt: PullReceipt, until: int, snapshot: RowS
     if hidden is None or hidden <= core.process.now():
         return None
     id_, priority = receipt.message.id, receipt.message.priority
-    again = visible_at(core.process, until, [Entry(id_, priority, receipt.number)])
+    group = next(one.group for _, one in snapshot.loaded_timers.hidden_messages() if one.id == id_)
+    again = visible_at(core.process, until, [Entry(id_, priority, receipt.number, group=group)])
     return RemovalPlan([], [], snapshot.loaded_timers.without({id_}), [again])
 
 

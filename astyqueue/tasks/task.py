@@ -60,6 +60,7 @@ class Task(BaseTask[P, R_co]):
         delay: Duration | None = None,
         at: datetime | None = None,
         key: str | None = None,
+        group: str | None = None,
         unique: str | None = None,
         priority: int = 0,
         headers: Mapping[str, str] | None = None,
@@ -78,6 +79,7 @@ class Task(BaseTask[P, R_co]):
         options = Message(
             body=None,
             key=key,
+            group=group,
             delay=delay,
             at=at,
             priority=priority,

@@ -13,6 +13,7 @@ from astyqueue.protocol.layout.columns import Entry, State, Timer, Type, message
 from astyqueue.protocol.layout.unique_key import KeyOwner, key_name
 from astyqueue.store import Name, Put
 from astyqueue.stores import column_name_codec
+from astyqueue.units import SECOND
 from tests.simulation.cassandra.replica import Ballot, Decision, Replica
 from tests.simulation.cassandra.storage import DELETED, LASTING, Cell
 from tests.simulation.checkers.checkers import (
@@ -22,8 +23,9 @@ from tests.simulation.checkers.checkers import (
     nothing_sent_is_lost,
     polls_are_cheap,
 )
+from tests.simulation.checkers.groups import a_group_comes_in_order, one_of_a_group_is_under_way
 from tests.simulation.checkers.keys import no_older_value_is_delivered, one_message_has_a_key
-from tests.simulation.checkers.reference_model import ReferenceModel, RowModel
+from tests.simulation.checkers.reference_model import ReferenceModel, RowModel, Turn
 from tests.simulation.engine.event_loop import EventLoop, SkewedClock
 from tests.simulation.engine.history import Delivered, ExpensivePoll, History, Removed, Result, RunRecord, Sent, Settled
 
@@ -119,6 +121,40 @@ def test_no_older_value_is_claimed_once_a_newer_one_is_sent(
         Delivered(0, OLDER, attempt=1, nonce=b"", claimed=claimed, answered=99, client_name="consumer")
     )
     assert bool(list(no_older_value_is_delivered(RunRecord(history, rows, 0)))) is wrong
+
+
+def of_a_group(*turns: Turn) -> RunRecord:
+    """Two messages of one group, the older of which was sent first, and when they were under way."""
+    history, rows = History(), ReferenceModel(2, ROW)
+    for number, id_ in enumerate((OLDER, NEWER)):
+        sent = history.send(began=10 * number, group="a")
+        sent.message, sent.result, sent.answered = MessageId(ROW, 0, id_), Result.DONE, 10 * number + 5
+    rows.rows[ROW] = RowModel(turns=list(turns))
+    return RunRecord(history, rows, 0)
+
+
+def test_of_a_group_a_message_begins_only_when_the_one_before_it_has_ended() -> None:
+    begins, ends = Turn(1, begins=True, id=OLDER), Turn(2, begins=False, id=OLDER)
+    at_once, after = Turn(2, begins=True, id=NEWER), Turn(3, begins=True, id=NEWER)
+    assert list(one_of_a_group_is_under_way(of_a_group(begins, ends, after))) == []
+    assert list(one_of_a_group_is_under_way(of_a_group(begins, at_once, ends))) == [], "in the commit of the ack"
+    [wrong] = one_of_a_group_is_under_way(of_a_group(begins, after))
+    assert wrong.endswith("of group a are under way at once")
+
+
+@pytest.mark.parametrize(
+    ("at", "answered", "wrong"),
+    [(2 * SECOND, 5, True), (SECOND // 2, 5, False), (2 * SECOND, SECOND, False), (4 * SECOND, 5, False)],
+    ids=["later first", "before a late scan was due", "the earlier landed late", "in order"],
+)
+def test_of_a_group_no_message_overtakes_one_that_landed_in_time(at: int, answered: int, *, wrong: bool) -> None:
+    record = of_a_group()
+    record.history.sent[0].answered, record.history.sent[1].began = answered, SECOND
+    for number, (id_, claimed) in enumerate(((OLDER, 3 * SECOND), (NEWER, at))):
+        record.history.delivered.append(
+            Delivered(number, id_, attempt=1, nonce=b"", claimed=claimed, answered=claimed, client_name="consumer")
+        )
+    assert bool(list(a_group_comes_in_order(record))) is wrong
 
 
 class Commits:

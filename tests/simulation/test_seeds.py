@@ -23,6 +23,7 @@ STEPS = {
     "send replace",
     "send debounce",
     "send repeatable",
+    "send to group",
     "schedule",
     "fire",
     "receive",

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     type=click.Choice(["due", "hidden", "future", "all"]),
     default="due",
     show_default=True,
-    help="due: can be claimed now; hidden: leased, backing off, snoozed or parked; future: delayed.",
+    help="due: can be claimed now; hidden: leased, backing off, snoozed, parked or blocked; future: delayed.",
 )
 @on_store
 def peek(session: Session, *, queue: str, limit: int, include: str) -> None:
@@ -101,8 +101,8 @@ def counts(session: Session, *, queues: tuple[str, ...]) -> None:
     """Count the messages of each QUEUE, or of all queues, by state.
 
     waiting: can be claimed now; delayed: not due yet; in flight: leased by a worker; backing off: failed, will be
-    retried; snoozed: postponed by its handler, at no attempt; parked: no worker that claimed it knows its task; dead: a
-    dead letter.
+    retried; snoozed: postponed by its handler, at no attempt; parked: no worker that claimed it knows its task;
+    blocked: waits for an earlier message of its group; dead: a dead letter.
     """
     names = queues or tuple(session.connection.queues())
     found = [(name, session.queue(name).counts()) for name in names]
@@ -121,6 +121,7 @@ def _row(found: Found) -> Record:
         "due": found.due,
         "attempts": found.spent,
         "key": found.key,
+        "group": found.group,
         "task": found.headers.get("task"),
         "body": body_of(found),
     }
@@ -135,6 +136,7 @@ def _in_full(found: Found) -> Record:
         "holder": found.holder or None,
         "reason": found.reason or None,
         "key": found.key,
+        "group": found.group,
         "priority": found.priority,
         "headers": dict(found.headers) or None,
         "sent": found.sent,
@@ -159,7 +161,8 @@ def _counted(counted: tuple[str, Counts]) -> Record:
 def explain(session: Session, **ids: str) -> None:
     """Explain why the message ID has not run yet, and show the store's record of it. Claims nothing.
 
-    The message may be delayed, waiting for a worker, backing off, leased by a worker, a dead letter, or gone.
+    The message may be delayed, waiting for a worker, blocked by an earlier message of its group, backing off, leased by
+    a worker, a dead letter, or gone.
     """
     from astyqueue.model.envelope import MessageId
 

@@ -65,6 +65,10 @@ _LONGEST: Final = 12 * 1024 * 1024
 @click.option("--at", type=Moment(), metavar="MOMENT", help="Due at MOMENT: 2026-11-21T09:00:00+01:00. [default: now]")
 @click.option("--key", help="Key of the message: a name of your own to find it by.")
 @click.option(
+    "--group",
+    help="Message group. At most one message of GROUP is leased at a time, in order. [default: none]",
+)
+@click.option(
     "--unique",
     type=click.Choice(["reject", "keep", "replace", "debounce"]),
     help="Let at most one message sent with --unique (repeating ones included) have KEY. If KEY is taken: reject=fail, "

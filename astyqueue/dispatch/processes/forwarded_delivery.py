@@ -57,7 +57,7 @@ def carry_out(delivery: Delivery, call: str, arguments: Values) -> Values:
 
 def _follow(delivery: Delivery, *fields: object) -> None:
     """Add the follow-up that a child sent as `_fields_of` it."""
-    body, key, delay, at, priority, headers, expires, lease, max_attempts = cast("list[Any]", fields)
+    body, key, delay, at, priority, headers, expires, lease, max_attempts, group = cast("list[Any]", fields)
     delivery.then(
         decode_body(body),
         key=key,
@@ -68,6 +68,7 @@ def _follow(delivery: Delivery, *fields: object) -> None:
         expires=_moment_or_duration(expires),
         lease=None if lease is None else timedelta(microseconds=lease),
         max_attempts=max_attempts,
+        group=group,
     )
 
 
@@ -88,6 +89,7 @@ def _fields_of(message: Message) -> Values:
         crossing,
         _microseconds(message.lease),
         message.max_attempts,
+        message.group,
     )
 
 
@@ -149,9 +151,9 @@ class ForwardedDelivery(Delivery):
 
 def arrived(values: Values, ask: Ask) -> ForwardedDelivery:
     """The delivery that the parent sent as `crossing`; `ask` has the parent call its methods."""
-    row, id_, priority, spent, superseded, began, settled, end, nonce, *envelope = cast("list[Any]", values)
+    row, id_, priority, spent, superseded, group, began, settled, end, nonce, *envelope = cast("list[Any]", values)
     lease = Lease(row, _timer(end, nonce), 0) if end else None
-    entry = Entry(id_, priority, spent, superseded)
+    entry = Entry(id_, priority, spent, superseded, group)
     delivery = ForwardedDelivery(row, ClaimedMessage(entry, Envelope(*envelope)), lease)
     delivery._ask = ask  # noqa: SLF001 - this makes it
     delivery.began = began

@@ -52,6 +52,7 @@ STANDINGS: Final = {
     State.BACKING_OFF: Standing.BACKING_OFF,
     State.SNOOZED: Standing.SNOOZED,
     State.PARKED: Standing.PARKED,
+    State.BLOCKED: Standing.BLOCKED,
 }
 
 
@@ -68,8 +69,9 @@ class _Place(NamedTuple):
 
     @property
     def turn(self) -> tuple[int, int, int, Id]:
-        """The sort key of the order of delivery: due messages by priority, then the others by when they are due."""
-        return self.until or 0, -self.id.priority, self.due, self.id.id
+        """The sort key of the order of delivery: due by priority, so the blocked ones, others by when they are due."""
+        blocked = self.standing is Standing.BLOCKED
+        return self.until or int(blocked), -self.id.priority, self.due, self.id.id
 
 
 def get(process: Client, message: MessageId) -> Steps[Found | None]:
@@ -258,6 +260,8 @@ def _hidden(snapshot: RowSnapshot, now: int) -> Iterator[_Place]:
 def _listed(id_: MessageId, timer: Timer, one: Entry | Mark, *, now: int) -> _Place:
     """The state of a message by its timer; one with a mark was given back early and is not leased."""
     due = one.due if isinstance(one, Mark) else timer.due
+    if timer.state == State.BLOCKED:
+        return _Place(id=id_, standing=Standing.BLOCKED, due=id_.moment, spent=one.spent)
     if due <= now:
         return _Place(id_, Standing.WAITING, due, None, one.spent)
     standing = Standing.BACKING_OFF if isinstance(one, Mark) else STANDINGS[State(timer.state)]

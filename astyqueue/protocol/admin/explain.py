@@ -5,12 +5,13 @@ It changes nothing: every read is plain, and other processes go on meanwhile.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from astyqueue.errors import Undecodable
 from astyqueue.model.envelope import MessageId
 from astyqueue.model.event import Event
-from astyqueue.model.explanation import Death, Hiding, MessageFacts, RowChange
+from astyqueue.model.explanation import Death, Hiding, MessageFacts, Predecessor, RowChange
 from astyqueue.model.settings import Behaviour
 from astyqueue.model.views import Content, Standing
 from astyqueue.protocol.admin.browse import STANDINGS
@@ -31,6 +32,7 @@ from astyqueue.protocol.layout.columns import (
 )
 from astyqueue.protocol.layout.rows import Ring
 from astyqueue.protocol.parallel_reads import both_in_parallel
+from astyqueue.protocol.row.group_index import turn_of
 from astyqueue.protocol.row.snapshot import read_all_timers
 from astyqueue.protocol.steps import Client, Steps, read_column, read_one
 from astyqueue.store import Column, Named
@@ -83,8 +85,29 @@ def _row_facts(message: MessageId, header: Column | None) -> Steps[_RowFacts]:
         timers = yield from read_all_timers(message.row, floor)
     except Undecodable as error:
         return _RowFacts(changed, None, str(error))
-    hiding = (_hiding(timer, one) for timer in timers for one in hidden_by(timer) if one.id == message.id)
-    return _RowFacts(changed, next(hiding, None), "")
+    listed = ((timer, one) for timer in timers for one in hidden_by(timer) if one.id == message.id)
+    timer, one = next(listed, (None, None))
+    if timer is None or one is None:
+        return _RowFacts(changed, None, "")
+    if timer.state == State.BLOCKED:
+        return _RowFacts(changed, _blocking(message, one, timers), "")
+    return _RowFacts(changed, _hiding(timer, one), "")
+
+
+def _blocking(message: MessageId, blocked: Entry | Mark, timers: Sequence[Timer]) -> Hiding | None:
+    """For which message of its group a blocked one waits; None if none is left, so that it is claimed next."""
+    listed = [(timer, one) for timer in timers for one in hidden_by(timer) if one.group == blocked.group]
+    under_way = [(timer, one) for timer, one in listed if timer.state != State.BLOCKED]
+    before = sorted(turn_of(one) for _, one in listed)
+    if under_way:
+        timer, one = under_way[0]
+        behind = Predecessor(MessageId(message.row, one.priority, one.id), _hiding(timer, one))
+    elif before[0] < turn_of(blocked):
+        priority, id_ = before[0]
+        behind = Predecessor(MessageId(message.row, -priority, id_), None)
+    else:
+        return None
+    return Hiding(Standing.BLOCKED, message.moment, blocked.spent, "", behind)
 
 
 def _hiding(timer: Timer, one: Entry | Mark) -> Hiding:

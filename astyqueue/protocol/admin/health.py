@@ -117,6 +117,8 @@ def _note_timers(row: RowHealth, snapshot: RowSnapshot, now: int) -> None:
             row.overdue.append(OverdueLease(timer.due, len(timer.entries), timer.holder))
         if timer.state == State.PARKED:
             row.parked += [ids.moment(entry.id) for entry in timer.entries]
+    for blocked in snapshot.loaded_timers.groups.free():
+        row.waits(max(ids.moment(blocked.entry.id), row.changed or 0))  # since when its group is free is not stored
 
 
 def _first_due(snapshot: RowSnapshot, level: int, now: int) -> Steps[Id | None]:

@@ -17,6 +17,7 @@ from astyqueue.protocol.layout.columns import (
     State,
     Timer,
     Type,
+    blocked_timer,
     encoded,
     timer_without,
     visible_at,
@@ -31,6 +32,8 @@ from astyqueue.store import Committed, Name, Outcome, Refused
 
 #: Columns that one claim's commit may change for settles and dead letters; a larger settle is committed alone, first.
 _CHANGES: Final = 250
+#: Blocked messages in one timer: each that is claimed rewrites it.
+_BLOCKED_TOGETHER: Final = 50
 #: Consecutive refusals after which a claim leaves the row to other processes for now.
 _TRIES: Final = 3
 
@@ -88,6 +91,7 @@ def claim(
         if not (yield from claiming.until_applied()):
             yield from claiming.settle_alone()
             yield from claiming.store_cursors()
+            claiming.find_freed_groups()
     except BaseException as error:
         snapshot.forget()
         if isinstance(error, StoreError):
@@ -135,6 +139,11 @@ class _Claiming(HeaderCommits[_ClaimCommit]):
                 self.snapshot.settled(worked.timer_change)
             self.claimed.settled[settlement.timer.name] = settled
 
+    def find_freed_groups(self) -> None:
+        """Have the row claimed from again if what was settled alone has freed a group in which messages wait."""
+        self.snapshot.apply_settles()
+        self.claimed.more |= self.snapshot.has_free_group and not self.claimed.suspect
+
     def store_cursors(self) -> Steps[None]:
         """Commit the header alone, once, if scans without a claim have moved the cursors far."""
         known, timers = self.snapshot.header, self.snapshot.timers
@@ -146,22 +155,23 @@ class _Claiming(HeaderCommits[_ClaimCommit]):
 
     def plan(self) -> Steps[_ClaimCommit | None]:
         """Scan the row, and plan the settles that go with the claim; None: nothing is due."""
-        names = {settlement.timer.name for settlement in self.waiting}
+        worked = [plan_settle(self.process, settlement.timer, settlement.outcomes) for settlement in self.waiting]
         picked = yield from scan_row(
-            self.process.now(), self.snapshot, self.order, settling=names, burials=_CHANGES - self.settling
+            self.process.now(), self.snapshot, self.order, settling=worked, burials=_CHANGES - self.settling
         )
         self.claimed.more, self.claimed.suspect = picked.more, picked.suspect
-        worked = [plan_settle(self.process, settlement.timer, settlement.outcomes) for settlement in self.waiting]
         if not picked.anything and not any(part.sooner for part in worked):
             return None
         timers = picked.timers.by_name
         successors = [(timers[name], timer_without(timers[name], leaving)) for name, leaving in picked.leaving.items()]
+        blocked, merged = _blocked(self.process, picked)
+        successors += [(timer, None) for timer in merged]
         claims = [
             Claim(self.snapshot.row, _leased(self.process, lease, held, alone=picked.alone), held)
-            for (lease, _), held in picked.groups.items()
+            for (lease, _), held in picked.leased.items()
         ]
         put_off = [visible_at(self.process, until, entries) for until, entries in picked.early.items()]
-        return _ClaimCommit(picked, worked, successors, claims, [*[one.timer for one in claims], *put_off])
+        return _ClaimCommit(picked, worked, successors, claims, [*[one.timer for one in claims], *put_off, *blocked])
 
     def transaction(self, plan: _ClaimCommit) -> Steps[RowTransaction]:
         """The claim's changes and the settles, which are recorded as begun, and the next header."""
@@ -183,8 +193,13 @@ class _Claiming(HeaderCommits[_ClaimCommit]):
         return change
 
     def _raised(self, plan: _ClaimCommit) -> Header:
-        """The next header. All timers are known here, so its floor may rise to the earliest due after this commit."""
+        """The next header. All timers are known here, so its floor may rise to the earliest due after this commit.
+
+        Not beyond now while messages are blocked: a process that knows only the header looks whether a group is free.
+        """
         dues = [timer.due for timer in plan.timers]
+        if plan.picked.blocked or plan.picked.timers.groups.blocked:
+            dues.append(plan.picked.now)
         for part in plan.worked:
             dues += [timer.due for timer in (*part.moved, *part.sooner)]
         known = plan.picked.timers.next_due()
@@ -237,12 +252,40 @@ class _Claiming(HeaderCommits[_ClaimCommit]):
         self.claimed.buried += picked.buried
         self.claimed.superseded += picked.superseded
         self.claimed.undecodable += picked.undecodable
+        self._look_again_at_groups(picked)
+        self.claimed.more |= self.snapshot.has_free_group and not picked.suspect
+
+    def _look_again_at_groups(self, picked: ClaimPlan) -> None:
+        """Read the timers again if messages were blocked behind those that other processes have leased.
+
+        One of these may have been settled after the timers were read and before this commit. Its process saw no blocked
+        message then, and this one may have heard its ring before.
+        """
+        groups = picked.timers.groups
+        if any(groups.is_leased_by_others(entry.group, self.process.name) for entry in picked.blocked):
+            self.snapshot.timers = None
+            self.claimed.more = True
 
     def again(self, refused: int) -> Steps[bool]:
         """Commit the settles alone, which never wait; the claim leaves the row to other processes after three tries."""
         self.claimed.refused += 1
         yield from self.settle_alone()
         return refused < _TRIES and not self.order.yields
+
+
+def _blocked(process: Client, picked: ClaimPlan) -> tuple[list[Timer], list[Timer]]:
+    """The timers of the messages that this claim blocks, and shorter ones whose messages go into them.
+
+    A message that comes to a busy group may be blocked alone: without the second, a row would have a timer for each.
+    """
+    merged: list[Timer] = []
+    entries = list(picked.blocked)
+    for timer in sorted(picked.timers.groups.timers(), key=lambda timer: len(timer.entries)) if entries else ():
+        if timer.name not in picked.leaving and len(timer.entries) <= len(entries) <= _BLOCKED_TOGETHER:
+            merged.append(timer)
+            entries += timer.entries
+    parts = range(0, len(entries), _BLOCKED_TOGETHER)
+    return [blocked_timer(process, entries[first : first + _BLOCKED_TOGETHER]) for first in parts], merged
 
 
 def _elsewhere(settlement: SettleRequest) -> bool:

@@ -26,6 +26,7 @@ from astyqueue.protocol.layout.rows import is_home
 from astyqueue.protocol.row.bounded_reads import BoundedRead, read_bounded
 from astyqueue.protocol.row.cursors import SCAN_LAGS
 from astyqueue.protocol.row.snapshot import WORTH_STORING, RowSnapshot, load_dead, load_snapshot
+from astyqueue.protocol.settling.outcomes import SettlePlan
 from astyqueue.protocol.steps import Steps, read, read_one
 from astyqueue.store import Column, Name, Named, Slice
 
@@ -42,7 +43,7 @@ def scan_row(
     snapshot: RowSnapshot,
     order: ClaimRequest,
     *,
-    settling: AbstractSet[Name] = frozenset(),
+    settling: Sequence[SettlePlan] = (),
     burials: int = MOST,
 ) -> Steps[ClaimPlan]:
     """A plan of what to claim: messages that landed late, then per priority redeliveries before waiting messages.
@@ -51,8 +52,12 @@ def scan_row(
     which is reserved for them: they never block other messages, and other messages never keep them from a worker that
     knows them.
 
-    Timers named in `settling` are skipped, because the commit that follows settles them. At most `burials` messages are
-    dead-lettered.
+    `settling` is settled in the same commit: those timers are skipped, and a message that ends with it no longer keeps
+    its group busy. At most `burials` messages are dead-lettered.
+
+    Of a message group at most one message is under way. That holds for the same reason for which no hidden message is
+    claimed twice: only commits that expect the header lease a message, and settles only shrink timers or move them up,
+    so a message that still keeps its group busy is in a timer that was read, or the commit is refused.
     """
     most = MOST // 2 if is_home(snapshot.row) else MOST  # with their keys these messages are two columns each
     snapshot.apply_settles()
@@ -60,6 +65,8 @@ def scan_row(
     snapshot.hold_back(now)
     picked = ClaimPlan(order, now, min(order.want, most), snapshot.loaded_header, timers, burials=burials)
     picked.cursors = [list(cursors) for cursors in snapshot.scans.cursors]
+    if timers.groups:
+        picked.ending = {name.id for plan in settling for name in (*plan.acked, *plan.dead)}
     due = _due(snapshot, picked, settling)
     if due.suspects and order.in_hand:  # settles do not bump the header, so it may be gone: check before pausing for it
         snapshot.timers = None
@@ -80,13 +87,19 @@ def scan_row(
         if level in waiting:
             yield from _fresh(snapshot, picked, level)
     yield from _again(snapshot, picked, due.parked[served:])
-    picked.more |= picked.room <= 0 or due.has_more
+    picked.more |= picked.room <= 0 or due.has_more or bool(picked.blocked)
+    if picked.full and picked.room > 0:  # more messages can be passed only when blocked ones have become free
+        picked.more = False
     return picked
 
 
-def _due(snapshot: RowSnapshot, picked: ClaimPlan, settling: AbstractSet[Name]) -> ExpiredLeases:
-    timers = [timer for timer in picked.timers.due(picked.now) if timer.name not in settling]
-    return expired_leases(timers, picked.now, top=snapshot.levels - 1, room=picked.room)
+def _due(snapshot: RowSnapshot, picked: ClaimPlan, settling: Sequence[SettlePlan]) -> ExpiredLeases:
+    settled = {plan.timer.name for plan in settling}
+    timers = [timer for timer in picked.timers.due(picked.now) if timer.name not in settled]
+    due = expired_leases(timers, picked.now, top=snapshot.levels - 1, room=picked.room)
+    if picked.timers.groups:
+        due.add_free(picked.timers.groups, picked.ending)
+    return due
 
 
 def _share_of_parked(snapshot: RowSnapshot, picked: ClaimPlan, parked: list[Redelivery]) -> Steps[int]:
@@ -146,7 +159,15 @@ def _levels_with_work(snapshot: RowSnapshot, now: int, asked: Sequence[int]) -> 
 
 
 def _again(snapshot: RowSnapshot, picked: ClaimPlan, due: list[Redelivery]) -> Steps[None]:
-    wanted = due[: picked.room]
+    """Plan redeliveries while there is room. Blocked ones use up none, so where some were blocked, others follow."""
+    rest, blocked = due, -1
+    while rest and picked.room > 0 and blocked < len(picked.blocked):
+        blocked, reach = len(picked.blocked), picked.room + len(picked.blocked)
+        yield from _again_in(snapshot, picked, rest[:reach])
+        rest = rest[reach:]
+
+
+def _again_in(snapshot: RowSnapshot, picked: ClaimPlan, wanted: list[Redelivery]) -> Steps[None]:
     while wanted and (limit := picked.fits(snapshot.sizes)):
         part, wanted = wanted[:limit], wanted[limit:]
         present = yield from _read_by_name(
@@ -168,7 +189,8 @@ def _read_by_name(snapshot: RowSnapshot, picked: ClaimPlan, names: Iterable[Name
 def _fresh(snapshot: RowSnapshot, picked: ClaimPlan, level: int) -> Steps[None]:
     """Plan waiting messages of one priority from the head on; large ones are read a few at a time, up to the budget."""
     left = picked.room
-    while left > 0 and (limit := min(left, picked.fits(snapshot.sizes))):
+    while left > 0 and (limit := min(left + len(picked.blocked), picked.fits(snapshot.sizes))):
+        blocked = len(picked.blocked)
         head = snapshot.scans.cursors[level][0]
         until = ids.first_at(picked.now + 1)
         wanted = Slice(snapshot.row, Type.MESSAGE, level, after=head, beyond=True, until=until, limit=limit)
@@ -177,8 +199,8 @@ def _fresh(snapshot: RowSnapshot, picked: ClaimPlan, level: int) -> Steps[None]:
         if columns and head != ids.LEAST:
             snapshot.strides.saw(len(columns), head, columns[-1].name.id)
         dead = yield from load_dead(snapshot, picked.timers)
-        left -= len(columns)
         all_passed = _take_waiting(snapshot, picked, columns, dead)
+        left -= len(columns) - (len(picked.blocked) - blocked)  # blocked ones use up no room
         if len(columns) < limit and all_passed:
             snapshot.scans.found_empty(level)
             if long:

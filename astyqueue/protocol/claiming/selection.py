@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from astyqueue import ids
 from astyqueue.ids import Id
 from astyqueue.model.envelope import ATTEMPTS_MOST, LEASE_MOST, Envelope, decode
-from astyqueue.protocol.layout.columns import Dead, Entry, State, Timer, dead_name, message_name
+from astyqueue.protocol.layout.columns import Dead, Entry, State, Timer, dead_name, group_hash, message_name
 from astyqueue.protocol.layout.unique_key import SettleEffects, settle_effects
 from astyqueue.protocol.row.bounded_reads import READ_BUDGET, MessageSizes
+from astyqueue.protocol.row.group_index import MOST_BLOCKED, GroupIndex, turn_of
 from astyqueue.protocol.row.snapshot import KnownHeader
 from astyqueue.protocol.row.timer_index import TimerIndex
 from astyqueue.store import Column, Name
@@ -73,8 +75,8 @@ class LapsedEntry(NamedTuple):
 
 #: A part of the messages that expired together: their timer, and the part's number within it.
 Part = tuple[Name, int]
-#: Messages that share a timer: fresh ones of one lease (microseconds), or a part of those that expired together.
-Group = tuple[int, Part | None]
+#: The messages that share a timer: fresh ones of one lease (microseconds), or a part of those that expired together.
+Share = tuple[int, Part | None]
 
 
 @dataclass(slots=True)
@@ -83,8 +85,9 @@ class ClaimPlan:
 
     `known` and `timers`: the header that its commit expects, and the timers that were read under it.
     `leaving`: the ids that leave each timer. `superseded`: messages that are deleted instead. `early`: messages that
-    may not be claimed yet, by the moment (microseconds) until which they are hidden. `buried`: messages to dead-letter,
-    at most `burials`.
+    may not be claimed yet, by the moment (microseconds) until which they are hidden. `blocked`: messages that wait for
+    another one of their group. `buried`: messages to dead-letter, at most `burials`. `ending`: messages that this
+    commit settles for good. `full`: no more messages may be blocked in the row, and one more would have to be.
     """
 
     order: ClaimRequest
@@ -93,7 +96,7 @@ class ClaimPlan:
     known: KnownHeader
     timers: TimerIndex
     burials: int = 0
-    groups: dict[Group, list[ClaimedMessage]] = field(default_factory=dict)
+    leased: dict[Share, list[ClaimedMessage]] = field(default_factory=dict)
     dead: dict[Name, bytes] = field(default_factory=dict)
     at_most_once: list[ClaimedMessage] = field(default_factory=list)
     leaving: dict[Name, set[Id]] = field(default_factory=dict)
@@ -101,6 +104,10 @@ class ClaimPlan:
     buried: list[DeadLettered] = field(default_factory=list)
     superseded: list[Entry] = field(default_factory=list)
     early: dict[int, list[Entry]] = field(default_factory=dict)
+    blocked: list[Entry] = field(default_factory=list)
+    ending: AbstractSet[Id] = frozenset()
+    full: bool = False
+    groups_taken: set[int] = field(default_factory=set)
     cursors: list[list[Id]] = field(default_factory=list)
     undecodable: int = 0
     more: bool = False
@@ -108,9 +115,14 @@ class ClaimPlan:
     read: int = 0
 
     def fits(self, sizes: MessageSizes) -> int:
-        """The number of messages to read next: at least one for a claim, the rest within the budget of bytes."""
+        """The number of messages to read next: at least one for a claim, the rest within the budget of bytes.
+
+        Blocked messages use up no room, and where some were found more follow: each read is longer than the one before.
+        """
+        if self.room <= 0:
+            return 0
         least = 0 if self.read else 1
-        return max(0, min(self.room, max(least, sizes.within(READ_BUDGET - self.read))))
+        return max(0, min(self.room + len(self.blocked), max(least, sizes.within(READ_BUDGET - self.read))))
 
     def has_read(self, columns: list[Column], sizes: MessageSizes) -> None:
         """Count the bytes of these messages."""
@@ -122,39 +134,42 @@ class ClaimPlan:
     @property
     def anything(self) -> bool:
         """Whether there is anything to commit."""
-        return bool(self.groups or self.dead or self.at_most_once or self.leaving or self.early)
+        return bool(self.leased or self.dead or self.at_most_once or self.leaving or self.early or self.blocked)
 
     @property
     def ids(self) -> set[Id]:
         """The messages that are planned so far."""
-        taken = {held.entry.id for group in self.groups.values() for held in group}
-        early = (entry.id for entries in self.early.values() for entry in entries)
-        return taken.union((held.entry.id for held in self.at_most_once), (name.id for name in self.dead), early)
+        taken = {held.entry.id for sharing in self.leased.values() for held in sharing}
+        hidden = (entry.id for entries in (*self.early.values(), self.blocked) for entry in entries)
+        return taken.union((held.entry.id for held in self.at_most_once), (name.id for name in self.dead), hidden)
 
     @property
     def alone(self) -> bool:
         """Whether its one message will be the only one that this process has leased."""
-        return self.order.in_hand == 0 and not self.at_most_once and sum(map(len, self.groups.values())) == 1
+        return self.order.in_hand == 0 and not self.at_most_once and sum(map(len, self.leased.values())) == 1
 
     def take(self, entry: Entry, value: bytes, part: Part | None = None) -> bool:
         """Plan to lease, hide or dead-letter one message; False if this commit has no room for it."""
+        if self.room <= 0:
+            return False
         try:
             envelope = decode(value)
         except ValueError as error:
             self.undecodable += 1
             return self._add_dead(entry, "undecodable", f"its message cannot be read: {error}")
-        if envelope.sent > self.now + AHEAD_AT_MOST:
+        if envelope.group is not None:
+            entry = entry._replace(group=group_hash(envelope.group))
+        group = entry.group
+        waits = group != 0 and self._waits(entry)
+        if envelope.sent > self.now + AHEAD_AT_MOST and not waits:
             return self._put_off(entry, envelope.sent - AHEAD_AT_MOST)
-        cap = self.order.expires_cap
-        if (envelope.expires is not None and envelope.expires <= self.now) or (
-            cap and ids.moment(entry.id) + cap <= self.now
-        ):
-            return self._add_dead(entry, "expired", EXPIRED, envelope=envelope)
-        own = envelope.attempts
-        allowed = self.order.max_attempts if own is None else min(own, self.order.max_attempts_cap)
-        if entry.spent >= allowed:
-            reason = f"{entry.spent} of {allowed} attempts ended without an outcome: each lease ran out"
-            return self._add_dead(entry, "attempts", reason, envelope=envelope)
+        may_end = envelope.expires is not None or self.order.expires_cap or entry.spent
+        if may_end and (end := self._end(entry, envelope)):
+            return self._add_dead(entry, *end, envelope=envelope)
+        if waits:
+            return self._block(entry)
+        if group:
+            self.groups_taken.add(group)
         held = ClaimedMessage(entry, envelope)
         self.room -= 1
         lease = self.order.lease if envelope.lease is None else min(envelope.lease, self.order.lease_cap)
@@ -162,12 +177,45 @@ class ClaimPlan:
             self.at_most_once.append(held)
             self.along[entry.id] = settle_effects(entry.priority, entry.id, envelope)
         else:
-            self.groups.setdefault((lease, part), []).append(held)
+            self.leased.setdefault((lease, part), []).append(held)
+        return True
+
+    def _end(self, entry: Entry, envelope: Envelope) -> tuple[str, str] | None:
+        """The kind and reason of the dead letter that a message becomes instead of being leased; None for no such."""
+        cap = self.order.expires_cap
+        if (envelope.expires is not None and envelope.expires <= self.now) or (
+            cap and ids.moment(entry.id) + cap <= self.now
+        ):
+            return "expired", EXPIRED
+        own = envelope.attempts
+        allowed = self.order.max_attempts if own is None else min(own, self.order.max_attempts_cap)
+        if entry.spent >= allowed:
+            return "attempts", f"{entry.spent} of {allowed} attempts ended without an outcome: each lease ran out"
+        return None
+
+    def _waits(self, entry: Entry) -> bool:
+        """Whether a message must wait: of its group another one is under way, in this plan, or comes before it."""
+        groups, group = self.timers.groups, entry.group
+        if group in self.groups_taken or groups.is_busy(group, apart_from=entry.id, ending=self.ending):
+            return True
+        first = groups.first(group)
+        return first is not None and first < turn_of(entry) and not groups.has_begun(entry.id)
+
+    def _block(self, entry: Entry) -> bool:
+        """Plan to list a message as blocked, so that the first scan passes it: it keeps no others from a claim."""
+        if entry.id in self.timers.groups.blocked:
+            return False
+        if len(self.timers.groups.blocked) + len(self.blocked) >= MOST_BLOCKED:
+            self.full = True
+            return False
+        self.blocked.append(entry)
         return True
 
     def _put_off(self, entry: Entry, until: int) -> bool:
         # hidden, it does not keep a claim from the messages behind it; in whole seconds, so that many share a timer
         self.room -= 1
+        if entry.group:
+            self.groups_taken.add(entry.group)
         self.early.setdefault(-(-until // SECOND) * SECOND, []).append(entry)
         return True
 
@@ -238,12 +286,23 @@ class ExpiredLeases:
         else:
             self.by_level.setdefault(again.entry.priority, []).append(again)
 
+    def add_free(self, groups: GroupIndex, ending: AbstractSet[Id]) -> None:
+        """Sort in the first blocked message of each group that is free, the oldest message of a priority first.
+
+        Messages that keep their group busy come before all: at the bound of blocked messages no other may be passed.
+        """
+        for blocked in groups.free(ending=ending):
+            self.add(Redelivery(blocked.entry, blocked.timer, None))
+        for level in self.by_level.values():
+            level.sort(key=lambda again: (not groups.has_begun(again.entry.id), again.entry.id))
+
 
 def expired_leases(timers: list[Timer], now: int, *, top: int, room: int) -> ExpiredLeases:
     """Sort out the messages of timers that are due.
 
-    Once there are `room` of the `top` priority, released and listed messages are left out: this claim takes none of
-    them. Without that, each claim would cost what waits, where a producer such as a spool lists all it sends.
+    Once there are `room` of the `top` priority, released and listed messages are left out, except those that keep a
+    group busy: this claim takes none of them. Without that, each claim would cost what waits, where a producer such as
+    a spool lists all it sends.
 
     An expired lease counts as an attempt only if the message was alone: its holder had no other lease, and no other
     lease of that holder expired with it. A message that was alone in its timer but not in its process is a suspect: the
@@ -256,7 +315,7 @@ def expired_leases(timers: list[Timer], now: int, *, top: int, room: int) -> Exp
     expired = Counter(timer.holder for timer in timers if timer.state == State.LEASED and timer.due <= now)
     first = found.by_level.setdefault(top, [])
     for timer in timers:
-        if len(first) >= room and timer.state not in (State.LEASED, State.PARKED):
+        if len(first) >= room and timer.state not in (State.LEASED, State.PARKED) and not timer.grouped:
             found.has_more = True
             continue
         for again in _of_timer(timer, now, company=expired[timer.holder] > 1):
@@ -272,7 +331,7 @@ _SUSPECT: Final = -1
 
 def _of_timer(timer: Timer, now: int, *, company: bool) -> list[Redelivery]:
     marked = [
-        Redelivery(Entry(mark.id, mark.priority, mark.spent), timer, None)
+        Redelivery(Entry(mark.id, mark.priority, mark.spent, group=mark.group), timer, None)
         for mark in timer.marks
         if min(mark.due, timer.due) <= now
     ]

@@ -6,10 +6,13 @@ columns are JSON, because operators read them.
 
 from __future__ import annotations
 
+import hashlib
 import struct
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
+from itertools import starmap
+from operator import itemgetter
 from typing import Final, NamedTuple
 
 from pydantic_core import from_json, to_json
@@ -42,7 +45,7 @@ class State(IntEnum):
     """Why the messages of a timer are hidden; plain columns have WAITING (messages) or NONE (all others).
 
     A timer of state NEXT_OCCURRENCE hides no message: it is due when the schedule named by its `holder` has something
-    to do.
+    to do. Messages of a BLOCKED timer wait for an earlier one of their group; the timer itself is never due.
     """
 
     NONE = 0
@@ -52,6 +55,7 @@ class State(IntEnum):
     SNOOZED = 4
     PARKED = 5
     NEXT_OCCURRENCE = 6
+    BLOCKED = 7
 
 
 #: Plain numbers for the innermost loops, where access to an enumeration's member costs as much as making the name.
@@ -69,9 +73,15 @@ REASON_LENGTH: Final = 1024
 Cursors = tuple[Id, ...]
 
 _HEADER: Final = struct.Struct(">QQ8sBB")
-_TIMER: Final = struct.Struct(">H8sH?B")
+_TIMER: Final = struct.Struct(">H8sHBB")
 _ENTRY: Final = struct.Struct(">16sBH")
 _MARK: Final = struct.Struct(">16sBHQ")
+#: The same with a group, in timers that list a message of one.
+_GROUPED_ENTRY: Final = struct.Struct(">16sBHQ")
+_GROUPED_MARK: Final = struct.Struct(">16sBHQQ")
+#: A timer's flags: its holder had no other lease; its entries and marks have groups.
+_ALONE: Final = 1
+_GROUPED: Final = 2
 _COUNT: Final = struct.Struct(">H")
 #: The bit of an entry's attempts that says that it was superseded; attempts need fewer.
 _SUPERSEDED: Final = 0x8000
@@ -83,6 +93,10 @@ HIGHEST_PRIORITY: Final = 9
 _TIMER_STATES: Final = frozenset(State) - {State.NONE, State.WAITING}
 #: A timer's first number is this, less what the timer lists: see `Timer.encode`.
 _EMPTY: Final = 0xFFFF
+#: The moment of BLOCKED timers, in the year 5000: it is never reached, and ids can represent it.
+_NEVER_DUE: Final = 95_617_584_000 * SECOND
+#: Bytes of a group's hash.
+_HASH: Final = 8
 
 
 def message_name(priority: int, id_: Id) -> Name:
@@ -138,16 +152,23 @@ def _split(packed: bytes, count: int) -> tuple[Id, ...]:
     return tuple(packed[at : at + width] for at in range(0, len(packed), width))
 
 
+def group_hash(group: str) -> int:
+    """A message group as timers store it, never 0. Two groups with one hash are treated as one: they share a lane."""
+    return int.from_bytes(hashlib.blake2b(group.encode(), digest_size=_HASH).digest()) or 1
+
+
 class Entry(NamedTuple):
     """A message that a timer hides; `spent`: the attempts used so far.
 
-    `superseded`: it is leased, and another message has its unique key since. It is not delivered again.
+    `superseded`: it is leased, and another message has its unique key since. It is not delivered again. `group`: the
+    hash of its group once a claim has read the message; until then, and without a group, 0.
     """
 
     id: Id
     priority: int
     spent: int
     superseded: bool = False
+    group: int = 0
 
 
 class Mark(NamedTuple):
@@ -157,6 +178,11 @@ class Mark(NamedTuple):
     priority: int
     spent: int
     due: int
+    group: int = 0
+
+
+_GROUP_OF_ENTRY: Final = itemgetter(Entry._fields.index("group"))
+_GROUP_OF_MARK: Final = itemgetter(Mark._fields.index("group"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +212,11 @@ class Timer:
         """Why its messages are hidden."""
         return self.name.state
 
+    @property
+    def grouped(self) -> bool:
+        """Whether it lists a message of a group."""
+        return any(map(_GROUP_OF_ENTRY, self.entries)) or any(map(_GROUP_OF_MARK, self.marks))
+
     def encode(self) -> bytes:
         """The value of the timer column.
 
@@ -196,41 +227,68 @@ class Timer:
         holder = _short(self.holder)
         superseded = [entry for entry in self.entries if entry.superseded]
         lightness = _EMPTY - 2 * len(self.entries) - len(self.marks) + len(superseded)
+        grouped = self.grouped
+        flags = self.alone * _ALONE | grouped * _GROUPED
         return b"".join(
             (
                 FORMAT,
-                _TIMER.pack(lightness, self.nonce, self.made_for, self.alone, len(holder)),
+                _TIMER.pack(lightness, self.nonce, self.made_for, flags, len(holder)),
                 holder,
                 _COUNT.pack(len(self.entries)),
-                *[_ENTRY.pack(id_, level, spent | again * _SUPERSEDED) for id_, level, spent, again in self.entries],
-                *[_MARK.pack(*mark) for mark in self.marks],
+                *(_packed_with_groups(self) if grouped else _packed(self)),
             )
         )
+
+
+def _packed(timer: Timer) -> list[bytes]:
+    return [
+        *[_ENTRY.pack(id_, level, spent | again * _SUPERSEDED) for id_, level, spent, again, _ in timer.entries],
+        *[_MARK.pack(*mark[:-1]) for mark in timer.marks],
+    ]
+
+
+def _packed_with_groups(timer: Timer) -> list[bytes]:
+    return [
+        *[
+            _GROUPED_ENTRY.pack(id_, level, spent | again * _SUPERSEDED, group)
+            for id_, level, spent, again, group in timer.entries
+        ],
+        *[_GROUPED_MARK.pack(*mark) for mark in timer.marks],
+    ]
 
 
 def decode_timer(row: str, name: Name, value: bytes) -> Timer:
     """A timer of a row; raises Undecodable if it cannot be read, and the row is not claimed from."""
     try:
         packed = unframed(value)
-        _, nonce, made_for, alone, length = _TIMER.unpack_from(packed)
+        _, nonce, made_for, flags, length = _TIMER.unpack_from(packed)
         start = _TIMER.size
         holder = packed[start : start + length].decode()
         (count,) = _COUNT.unpack_from(packed, start + length)
+        entry, mark = (_GROUPED_ENTRY, _GROUPED_MARK) if flags & _GROUPED else (_ENTRY, _MARK)
         first = start + length + _COUNT.size
-        last = first + count * _ENTRY.size
+        last = first + count * entry.size
         if last > len(packed):
             _cut_short(count)
-        entries = tuple(
-            Entry(id_, level, spent & ~_SUPERSEDED, spent >= _SUPERSEDED)
-            for id_, level, spent in _ENTRY.iter_unpack(packed[first:last])
-        )
-        marks = tuple(map(Mark._make, _MARK.iter_unpack(packed[last:])))
+        entries = tuple(starmap(_entry, entry.iter_unpack(packed[first:last])))
+        marks = tuple(starmap(Mark, mark.iter_unpack(packed[last:])))
         _check_listed(name, (*entries, *marks))
     except (ValueError, struct.error) as error:
         raise Undecodable(row, f"the timer {ids.text(name.id)}/{name.state}", str(error)) from error
     return Timer(
-        name=name, entries=entries, nonce=nonce, holder=holder, made_for=made_for, alone=alone, marks=marks, value=value
+        name=name,
+        entries=entries,
+        nonce=nonce,
+        holder=holder,
+        made_for=made_for,
+        alone=bool(flags & _ALONE),
+        marks=marks,
+        value=value,
     )
+
+
+def _entry(id_: Id, level: int, spent: int, group: int = 0) -> Entry:
+    return Entry(id_, level, spent & ~_SUPERSEDED, spent >= _SUPERSEDED, group)
 
 
 def _cut_short(count: int) -> None:
@@ -239,9 +297,15 @@ def _cut_short(count: int) -> None:
 
 
 def _check_listed(name: Name, listed: tuple[Entry | Mark, ...]) -> None:
-    """Raise ValueError for an unknown state, for an occurrence's timer that lists messages, and for invalid ids."""
+    """Raise ValueError for an unknown state, for an occurrence's timer that lists messages, and for invalid ids.
+
+    Also for a BLOCKED timer that lists a message without a group, or with a mark: no claim would ever get it.
+    """
     if name.state not in _TIMER_STATES or (listed and name.state == State.NEXT_OCCURRENCE):
         message = f"its state is {name.state}, and it lists {len(listed)} messages"
+        raise ValueError(message)
+    if name.state == State.BLOCKED and not all(isinstance(one, Entry) and one.group for one in listed):
+        message = "it lists blocked messages that are in no group"
         raise ValueError(message)
     if listed:
         _in_range(max(one.priority for one in listed), "a priority in it", HIGHEST_PRIORITY)
@@ -304,6 +368,13 @@ def visible_at(process: Client, due: int, entries: Iterable[Entry]) -> Timer:
     """A timer that makes these messages claimable at `due` (microseconds), by any process."""
     listed = tuple(entries)
     name = Name(Type.TIMER, 0, process.id_at(due), State.SNOOZED)
+    return encoded(Timer(name, listed, process.nonce(), "", len(listed)))
+
+
+def blocked_timer(process: Client, entries: Iterable[Entry]) -> Timer:
+    """A timer for messages that wait for an earlier one of their group."""
+    listed = tuple(entries)
+    name = Name(Type.TIMER, 0, process.id_at(_NEVER_DUE), State.BLOCKED)
     return encoded(Timer(name, listed, process.nonce(), "", len(listed)))
 
 

@@ -85,6 +85,13 @@ class RowSnapshot:
         """Forget header, timers and dead letters; the next load reads them again."""
         self.header = self.timers = None
 
+    def forget_blocked(self) -> bool:
+        """Forget the timers if messages are blocked in the row as far as is known; whether it was so."""
+        blocked = self.timers is not None and bool(self.timers.groups.blocked)
+        if blocked:
+            self.timers = None
+        return blocked
+
     def forget_dead(self) -> None:
         """Forget the dead letters."""
         if self.timers is not None:
@@ -195,6 +202,11 @@ class RowSnapshot:
             timers.dead.update(id_ for id_ in dead if id_ > head)
 
     @property
+    def has_free_group(self) -> bool:
+        """Whether a message waits in a group of which none is under way any more, as far as the timers are known."""
+        return self.timers is not None and self.timers.groups.has_free
+
+    @property
     def next_occurrence(self) -> int | None:
         """When this process can fire the next occurrence; None if it fires no schedules or knows of no occurrence."""
         if not self.fires or (timers := self.timers) is None:
@@ -206,6 +218,8 @@ class RowSnapshot:
         """When to scan this row again even if no message is sent; None for no such moment."""
         due = self.timers.next_claim() if self.timers is not None else None, self.next_occurrence
         soonest = min([self.scans.next_late(now), *[moment for moment in due if moment is not None]])
+        if self.has_free_group:
+            return min(now, soonest)
         return soonest if soonest < NEVER else None
 
 

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 from astyqueue import ids
 from astyqueue.ids import Id
 from astyqueue.protocol.layout.columns import Entry, Header, Mark, State, Timer, hidden_by, timer_without
+from astyqueue.protocol.row.group_index import GroupIndex
 from astyqueue.store import Name
 
 Heap = list[tuple[int, Name]]
@@ -33,17 +34,18 @@ class TimerIndex:
     """All timers of a row, and what is known only as long as they are: to forget them is to forget all of it.
 
     `hidden`: the messages that they list. `dead`: the dead letters beyond the head, None until they are read, which is
-    after the messages. `settled`: settles of this process that the next scan applies. Entries of the due times of
-    timers that are gone are dropped when they come up.
+    after the messages. `settled`: settles of this process that the next scan applies. `groups`: which message groups
+    are busy. Entries of the due times of timers that are gone are dropped when they come up.
     """
 
-    __slots__ = ("_claimable", "_occurrences", "_timers", "by_name", "dead", "hidden", "settled")
+    __slots__ = ("_claimable", "_occurrences", "_timers", "by_name", "dead", "groups", "hidden", "settled")
 
     def __init__(self, timers: Iterable[Timer] = ()) -> None:
         """The timers as just read: all that the row has."""
         self.hidden: set[Id] = set()
         self.dead: set[Id] | None = None
         self.settled: list[TimerChange] = []
+        self.groups = GroupIndex()
         self._timers: dict[Name, Timer] = {}
         self.by_name: Mapping[Name, Timer] = self._timers
         self._claimable: Heap = []
@@ -80,6 +82,10 @@ class TimerIndex:
         """Add a timer and the marks in it."""
         self._timers[timer.name] = timer
         self.hidden.update([one.id for one in hidden_by(timer)])
+        if timer.grouped:
+            self.groups.add(timer)
+        if timer.state == State.BLOCKED:  # it is never due
+            return
         if timer.state == State.NEXT_OCCURRENCE:
             heapq.heappush(self._occurrences, (timer.due, timer.name))
             self._occurrences = _swept(self._occurrences, self._timers)
@@ -92,6 +98,8 @@ class TimerIndex:
         """Put these timers in the place of one that is gone."""
         if timer := self._timers.pop(gone.name, None):
             self.hidden.difference_update([one.id for one in hidden_by(timer)])
+            if timer.grouped:
+                self.groups.remove(timer)
         for timer in successors:
             self.add(timer)
 

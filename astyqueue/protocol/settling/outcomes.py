@@ -206,9 +206,7 @@ def plan_settle(process: Client, timer: Timer, wanted: Outcomes, *, marking: boo
     later += [Move(State.LEASED, due, tuple(sorted(entries))) for due, entries in extended.items()]
     marks = timer.marks
     if marking:
-        marks += tuple(
-            Mark(entry.id, entry.priority, entry.spent, move.due) for move in sooner for entry in move.entries
-        )
+        marks += tuple(chain.from_iterable(map(_marks, sooner)))
     else:
         worked.sooner = _timers(process, timer, sooner)
     worked.moved = _timers(process, timer, later)
@@ -238,6 +236,10 @@ class Move(NamedTuple):
     state: State
     due: int
     entries: tuple[Entry, ...]
+
+
+def _marks(move: Move) -> list[Mark]:
+    return [Mark(entry.id, entry.priority, entry.spent, move.due, entry.group) for entry in move.entries]
 
 
 def _timers(process: Client, origin: Timer, moves: list[Move]) -> list[Timer]:

@@ -76,7 +76,7 @@ def settle(core: QueueRuntime, receipt: Receipt | str, outcome_of: Callable[[Rec
         core.claimer.notifier.settled(delivery, WORDS[type(outcome)])
         core.claimer.recorder.superseded([delivery], settled)
         core.claimer.notifier.call()
-    yield from core.claimer.announce([(row, None)])
+    yield from core.claimer.announce([(row, None)], frees_group=timer.grouped)
 
 
 def _timer(core: QueueRuntime, held: Receipt) -> Steps[Timer]:

@@ -108,6 +108,9 @@ def template_of(core: QueueRuntime, message: Message) -> Template:
     if message.unique is not None:
         problem = f"unique={message.unique!r}: a schedule's messages share its key; limit them by overlap="
         raise BadInput(problem)
+    if message.group is not None:
+        problem = f"group={message.group!r:.80}: a schedule keeps its messages in its own row: limit them by overlap="
+        raise BadInput(problem)
     if isinstance(message.expires, datetime):
         problem = f"expires={message.expires!r}: it counts from each firing of a schedule, so give a duration"
         raise BadInput(problem)

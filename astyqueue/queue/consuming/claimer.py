@@ -104,10 +104,10 @@ class Claimer:
         self._claimed_last = False
         self._flushing, self._renewing, self._leaving = (Participants(self._lead, clock) for _ in range(3))
 
-    def announce(self, rows: Sequence[tuple[str, int | None]]) -> Steps[None]:
+    def announce(self, rows: Sequence[tuple[str, int | None]], *, frees_group: bool = False) -> Steps[None]:
         """Have consumers of this and of other processes scan rows to which a thread of this process sent messages.
 
-        Each row has the first moment at which one of them is due; None: the send changed the row's header.
+        Each row has the moment at which the first is due; None: its header was changed, or a settle `frees_group`.
         """
         for row, moment in rows:
             if moment is None:
@@ -115,7 +115,7 @@ class Claimer:
             else:
                 self._scheduler.due(row, moment, self._process.now())
                 self.wake()
-        yield from self._doorbell.ring([row for row, _ in rows])
+        yield from self._doorbell.ring([row for row, _ in rows], frees_group=frees_group)
 
     def close(self, queue: str) -> None:
         """Stop: threads and tasks that take part now or later get Closed."""
@@ -226,6 +226,7 @@ class Claimer:
             self._wake_hurried()
         self._outcomes.renew(now)
         urgent = self._outcomes.urgent(now)
+        self._scheduler.scan_now(self.recorder.freed_groups.take(), now)
         if shares and succeeded:
             succeeded = yield from self._for_waiters(self._scheduler.poll(now), shares)
         if shares and succeeded and not (urgent and self._claimed_last) and (row := self._permission.next_row(now)):
@@ -278,8 +279,7 @@ class Claimer:
     def _settle(self, row: str) -> Steps[None]:
         """Commit the outcomes that wait for a row.
 
-        An error goes to the callers that wait for these outcomes, else to those that flush, else to those that renew
-        leases, else to one waiter.
+        An error goes to callers that wait for these outcomes, else to those that flush, else renew leases, else wait.
         """
         try:
             yield from self._work.settle(row)

@@ -74,12 +74,35 @@ class PendingOutcome(NamedTuple):
             ticket.one_less()
 
 
+class FreedGroups:
+    """The rows in which new outcomes end messages of groups: a claim there can take the next ones at once.
+
+    Only the leader uses it.
+    """
+
+    def __init__(self) -> None:
+        """No row."""
+        self._rows: set[str] = set()
+
+    def note(self, pending: PendingOutcome) -> None:
+        """Note the row of an outcome if that ends a message of a group."""
+        delivery = pending.delivery
+        if delivery.group is not None and isinstance(pending.outcome, Ack | Reject):
+            self._rows.add(delivery.row)
+
+    def take(self) -> set[str]:
+        """The rows that were noted since the last call."""
+        rows, self._rows = self._rows, set()
+        return rows
+
+
 class OutcomeRecorder:
     """Records what became of outcomes: in the counters, in the queue's history, and for the hooks."""
 
     def __init__(self, stats: QueueStats, notifier: HookNotifier, history: HistoryWriter, observers: Observers) -> None:
         """`notifier` calls the hooks."""
         self.deciding = BargingLock()
+        self.freed_groups = FreedGroups()
         self.observers = observers
         self.stats = stats
         self.notifier = notifier

@@ -18,7 +18,7 @@ from astyqueue.protocol.claiming.selection import ClaimRequest
 from astyqueue.protocol.coordination.row_lock import LockHandle
 from astyqueue.protocol.layout.columns import Entry, State
 from astyqueue.protocol.layout.rows import is_home
-from astyqueue.protocol.settling.outcomes import Outcome, Release
+from astyqueue.protocol.settling.outcomes import Ack, Outcome, Reject, Release
 from astyqueue.protocol.settling.settle import SettleRequest, settle
 from astyqueue.protocol.steps import Client, Steps
 from astyqueue.queue.consuming.at_most_once import AtMostOnceBuffer
@@ -80,6 +80,7 @@ class RowWorker:
         if not (yield from self._send_before_acks(name)):
             return
         waiting, events = self.outcomes.of_row(name, self.process.now())
+        frees_group = any(_ends_grouped(lease, outcomes) for lease, outcomes in waiting)
         for lease, outcomes in waiting:
             try:
                 yield from self.recorder.history.write(events)
@@ -94,7 +95,7 @@ class RowWorker:
             self.follow_ups.committed(self.outcomes.done(lease, outcomes, settled))
         row.scan_next(self.process.now())
         yield from self.follow_ups.report()
-        yield from self._announce_releases(waiting)
+        yield from self._announce_outcomes(row, waiting, frees_group=frees_group, current=False)
 
     def _send_before_acks(self, row: str) -> Steps[bool]:
         """Send the follow-ups that must be in the store before their acks; only then are these committed.
@@ -118,10 +119,20 @@ class RowWorker:
             self.outcomes.refuse(delivery, reason, self.process.now())
         return True
 
-    def _announce_releases(self, settled: list[tuple[Lease, dict[Id, Outcome]]]) -> Steps[None]:
-        """Have idle processes learn of messages that were given back before their leases end."""
+    def _announce_outcomes(
+        self, row: RowState, settled: list[tuple[Lease, dict[Id, Outcome]]], *, frees_group: bool, current: bool
+    ) -> Steps[None]:
+        """Have idle processes learn of messages that were given back before their leases end, and all of freed groups.
+
+        Unless the snapshot is `current`, only another process may know of messages that waited in such a group, so the
+        header is polled.
+        """
         if any(Release in set(map(type, outcomes.values())) for _, outcomes in settled):
             yield from self.doorbell.notify_idle()
+        if frees_group and not (current or row.snapshot.has_free_group):
+            self.scheduler.poll_soon(row)
+        if frees_group:
+            yield from self.doorbell.ring([row.name], frees_group=True)
 
     def claim_from(self, row: RowState, shares: Shares) -> Steps[None]:
         """Fire the due occurrences of a row and claim from it, settling in the same commit what waits for it."""
@@ -129,6 +140,7 @@ class RowWorker:
         order = self._order(sum(shares.values()), self.settings_sync.behaviour)
         waiting, events = self.outcomes.of_row(row.name, began)
         settling = [SettleRequest(lease.timer, outcomes, lease.unsure) for lease, outcomes in waiting]
+        frees_group = any(_ends_grouped(lease, outcomes) for lease, outcomes in waiting)
         claimed = ClaimResult()
 
         def take(lock: LockHandle) -> Steps[ClaimResult]:
@@ -160,7 +172,7 @@ class RowWorker:
         )
         yield from self.recorder.history.tell(self.recorder.history.events.of_claim(row.name, claimed, at=began))
         yield from self.follow_ups.report()
-        yield from self._announce_releases(waiting)
+        yield from self._announce_outcomes(row, waiting, frees_group=frees_group, current=claimed.unlocked)
         if (yield from self.expiry.visit(row.name)):
             self.scheduler.changed(row.name)
 
@@ -233,6 +245,13 @@ def events_of_claim(row: str, claimed: ClaimResult, *, shared: bool) -> Iterator
         yield Claimed(row, tuple(_id(row, one.entry) for one in taken.held), taken.timer.due)
     if claimed.at_most_once:
         yield Claimed(row, tuple(_id(row, one.entry) for one in claimed.at_most_once), None)
+
+
+def _ends_grouped(lease: Lease, outcomes: dict[Id, Outcome]) -> bool:
+    """Whether these outcomes end a message of a group."""
+    return lease.grouped and any(
+        entry.group and isinstance(outcomes.get(entry.id), Ack | Reject) for entry in lease.timer.entries
+    )
 
 
 def _id(row: str, entry: Entry) -> MessageId:

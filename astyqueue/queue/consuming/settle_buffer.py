@@ -137,6 +137,7 @@ class SettleBuffer:
         while self._incoming:
             pending = self._incoming.popleft()
             lease = pending.delivery.lease
+            self._recorder.freed_groups.note(pending)
             if lease is None or pending.delivery.id not in lease.deliveries:
                 self._recorder.lost(pending.delivery, pending.events)
                 pending.over(lost=True)

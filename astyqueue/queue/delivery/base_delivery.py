@@ -37,7 +37,7 @@ class Lease:
     """A lease of this process: its current timer and its unsettled deliveries.
 
     `since` and `renew_at` are microseconds since 1970; `unsure` are settle commits whose outcome is unknown;
-    `followed`: a delivery under it has follow-ups.
+    `followed`: a delivery under it has follow-ups. `grouped`: one of its messages is in a group.
     """
 
     row: str
@@ -48,6 +48,11 @@ class Lease:
     unsure: list[SettlePlan] = field(default_factory=list)
     since: int = 0
     followed: bool = False
+    grouped: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Note once what its timer lists: settles ask each time."""
+        self.grouped = self.timer.grouped
 
     def __repr__(self) -> str:
         """The row, when it ends and is renewed (microseconds since 1970), and its unsettled deliveries."""
@@ -135,6 +140,11 @@ class BaseDelivery:
     def key(self) -> str | None:
         """The key that the sender gave the message."""
         return self._envelope.key
+
+    @property
+    def group(self) -> str | None:
+        """The message group, of which no other message is leased meanwhile; None without one."""
+        return self._envelope.group
 
     @property
     def headers(self) -> dict[str, str]:

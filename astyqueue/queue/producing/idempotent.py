@@ -16,7 +16,7 @@ from astyqueue.model.event import Kind
 from astyqueue.model.message import PreparedMessage
 from astyqueue.protocol.history import first_sent
 from astyqueue.protocol.layout.rows import Ring
-from astyqueue.protocol.sending.idempotent import IdempotentSender, composed
+from astyqueue.protocol.sending.idempotent import IdempotentMessage, IdempotentSender, composed, idempotent_message
 from astyqueue.protocol.sending.key_index import write_key_hints
 from astyqueue.protocol.steps import Client, Steps
 from astyqueue.queue.consuming.claimer import Claimer
@@ -68,9 +68,7 @@ class RepeatableSender:
         seconds = self._settings_sync.behaviour.deduplication_us // SECOND
         # After an error, what a sender knows of its row may be outdated: then the next one reads it.
         sender = self._rows.pop(row, None) or IdempotentSender(self._process, row)
-        put = yield from sender.send(
-            [composed(one.prepared.value, one.prepared.priority, one.id.id, seconds=seconds) for one in messages]
-        )
+        put = yield from sender.send([_repeatable(one, seconds) for one in messages])
         self._rows[row] = sender
         if put:
             yield from self._claimer.announce([(row, None)])
@@ -93,3 +91,9 @@ class RepeatableSender:
             recorded = yield from first_sent(self._ring, [one.id for one in before], since=since, until=now + _APART)
         missing = [one for one in messages if one.id not in recorded]
         yield from history.write([replace(history.events.of_sending(one.id, one.prepared), at=now) for one in missing])
+
+
+def _repeatable(one: IdentifiedMessage, seconds: int) -> IdempotentMessage:
+    """The message as one that may be sent again, the cheap way unless it has a group."""
+    make = composed if one.prepared.group is None else idempotent_message
+    return make(one.prepared.value, one.prepared.priority, one.id.id, seconds=seconds)

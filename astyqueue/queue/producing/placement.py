@@ -2,8 +2,9 @@
 
 Messages without a key go to the concurrency shards in turn, unless a function or "single" decides. A batch is one row,
 so the messages of one call go in runs: the first part to one shard, the next part to the next, with runs worth a batch.
-Messages with unique keys and schedules are not placed here: they are stored in the home row of their key, so that one
-commit of one row keeps their promises. A search by key uses the hints that were written at sending, wherever messages
+All messages of a group are in one row, the home row of the group, whatever the rule and their keys. Messages with
+unique keys and schedules are not placed here: they are stored in the home row of their key, so that one commit of one
+row keeps their promises. A search by key uses the hints that were written at sending, wherever messages
 are.
 """
 
@@ -52,7 +53,7 @@ class ShardAssignment(NamedTuple):
 
 
 #: A due moment (zero: now) and a shard.
-Group = tuple[int, ShardAssignment]
+Lot = tuple[int, ShardAssignment]
 
 
 def checked_function(place: object) -> PlacementFunction:
@@ -79,19 +80,19 @@ class Placement:
 
     def row_of(self, one: PreparedMessage, moment: int) -> str:
         """The row of a single message with this time."""
-        if one.key is None and self._takes_turns:
+        if self._has_turn(one):
             return self._ring.row(moment, next(self._turn) % self._ring.layout.concurrency_shards)
         return self.row(moment, self._spot(one))
 
     def row_of_numbered(self, one: PreparedMessage, moment: int, number: int) -> str:
         """As `row_of`, but always the same row: `number` stands for the turn of a message without a key."""
-        if one.key is None and self._takes_turns:
+        if self._has_turn(one):
             return self._ring.row(moment, number % self._ring.layout.concurrency_shards)
         return self.row(moment, self._spot(one))
 
     def fits(self, row: str, one: PreparedMessage, moment: int) -> bool:
         """Whether a message with this time may be stored in this row."""
-        if one.key is None and self._takes_turns:
+        if self._has_turn(one):
             return self._ring.contains(row) and self._ring.place(row, moment) is not None
         return self.row(moment, self._spot(one)) == row
 
@@ -99,17 +100,17 @@ class Placement:
         """The row of messages with this time and shard."""
         return self._ring.home(spot.shard) if spot.at_home else self._ring.row(moment, spot.shard)
 
-    def groups(self, composed: Sequence[PreparedMessage | None]) -> dict[Group, Sequence[int]]:
-        """Messages grouped by due moment and shard, as positions in the list."""
-        if self._takes_turns and all(one and not one.due and one.key is None for one in composed):
+    def lots(self, composed: Sequence[PreparedMessage | None]) -> dict[Lot, Sequence[int]]:
+        """Messages by due moment and shard, as positions in the list."""
+        if all(one and not one.due and self._has_turn(one) for one in composed):
             return {(0, spot): places for spot, places in self._runs(len(composed))}
-        free = [place for place, one in enumerate(composed) if one and one.key is None] if self._takes_turns else []
+        free = [place for place, one in enumerate(composed) if one and self._has_turn(one)]
         turns = {free[at]: spot for spot, run in self._runs(len(free)) for at in run}
-        groups: dict[Group, list[int]] = {}
+        lots: dict[Lot, list[int]] = {}
         for place, one in enumerate(composed):
             if one:
-                groups.setdefault((one.due, turns.get(place) or self._spot(one)), []).append(place)
-        return dict(groups)
+                lots.setdefault((one.due, turns.get(place) or self._spot(one)), []).append(place)
+        return dict(lots)
 
     def _runs(self, number: int) -> list[tuple[ShardAssignment, range]]:
         """The next shards in turn, each with a run of adjacent messages of nearly equal length."""
@@ -122,7 +123,12 @@ class Placement:
             (ShardAssignment((turns[0] + run) % shards), range(bounds[run], bounds[run + 1])) for run in range(runs)
         ]
 
+    def _has_turn(self, one: PreparedMessage) -> bool:
+        return self._takes_turns and one.key is None and one.group is None
+
     def _spot(self, one: PreparedMessage) -> ShardAssignment:
+        if one.group is not None:
+            return ShardAssignment(self._ring.shard_of_key(one.group), at_home=True)
         if self._rule == SINGLE:
             return ShardAssignment(0, at_home=True)
         if self._rule == FUNCTION:

@@ -262,7 +262,7 @@ class Producer:
         """Insert those that are not None; returns their ids by position."""
         sent: dict[int, MessageId] = {}
         by_row: dict[str, tuple[list[Put], list[int]]] = {}
-        for (due, spot), places in sorted(self._placement.groups(composed).items()):
+        for (due, spot), places in sorted(self._placement.lots(composed).items()):
             drawn = self._ids.block(len(places), due)  # ids of one block have the same moment
             row = self._placement.row(moment(drawn[0]), spot)
             puts, placed = by_row.setdefault(row, ([], []))
@@ -280,9 +280,13 @@ class Producer:
     def _insert(
         self, parts: Sequence[_Part], sent: Mapping[int, MessageId], composed: Sequence[PreparedMessage | None]
     ) -> Steps[None]:
-        """Insert batches concurrently, `_TOGETHER` at a time, each with the history events of its messages."""
-        for first in range(0, len(parts), _TOGETHER):
-            together = parts[first : first + _TOGETHER]
+        """Insert batches concurrently, `_TOGETHER` at a time, each with the history events of its messages.
+
+        One after the other if messages have groups: a later one that is there first would be handed out first.
+        """
+        at_once = 1 if any(one and one.group is not None for one in composed) else _TOGETHER
+        for first in range(0, len(parts), at_once):
+            together = parts[first : first + at_once]
             beside = self._events_of(
                 (sent[place], one) for part in together for place in part.places if (one := composed[place])
             )

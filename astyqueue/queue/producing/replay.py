@@ -223,5 +223,6 @@ def _spooled(data: bytes) -> Message | None:
         expires=None if envelope.expires is None else instant(envelope.expires),
         lease=None if envelope.lease is None else envelope.lease / 1_000_000,
         max_attempts=envelope.attempts,
+        group=envelope.group,
         spooled=one,
     )

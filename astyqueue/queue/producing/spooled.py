@@ -130,7 +130,7 @@ class SpooledProducer(Producer):
 
     def _place_and_insert(self, composed: Sequence[PreparedMessage | None], now: int) -> Steps[dict[int, MessageId]]:  # noqa: ARG002 - the messages have it
         sent: dict[int, MessageId] = {}
-        for (due, spot), places in sorted(self._placement.groups(composed).items()):
+        for (due, spot), places in sorted(self._placement.lots(composed).items()):
             drawn = self._ids.block(len(places), due)
             row = self._placement.row(moment(drawn[0]), spot)
             for place, id_ in zip(places, drawn, strict=True):
@@ -226,5 +226,6 @@ def identified(spooled: SpooledMessage) -> IdentifiedMessage:
         sent=envelope.sent,
         unique=None,
         headers=envelope.headers,
+        group=envelope.group,
     )
     return IdentifiedMessage(spooled.id, prepared)

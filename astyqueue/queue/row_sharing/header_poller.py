@@ -262,8 +262,12 @@ class HeaderPoller:
         self._doorbell.set_pace(now - self._activity.last_traffic, busy=self.busy)
 
     def _scan_or_probe(self, rung: list[_PolledRow], now: int) -> Steps[None]:
-        """Probe for what was sent to our rows; a row of another process is scanned when its owner leaves it idle."""
+        """Probe for what was sent to our rows; a row of another process is scanned when its owner leaves it idle.
+
+        Where messages are blocked, the ring may be for the end of the message that blocked them.
+        """
         for polled in rung:
+            polled.row.scan_if_blocked(now)
             if not polled.lease.ours:
                 polled.row.scan_at(now)
         yield from self._probe([polled for polled in rung if polled.lease.ours], now)

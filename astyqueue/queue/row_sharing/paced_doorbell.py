@@ -66,18 +66,22 @@ class PacedDoorbell:
         """The queue, and how many rows its next ring will name besides its own."""
         return f"<PacedDoorbell of {self._ring.queue}: {len(self._unrung)} rows unrung>"
 
-    def ring(self, rows: Iterable[str]) -> Steps[None]:
-        """Signal to other processes that these rows changed: at most one request, and none soon after another."""
+    def ring(self, rows: Iterable[str], *, frees_group: bool = False) -> Steps[None]:
+        """Signal to other processes that these rows changed: at most one request, and none soon after another.
+
+        With `frees_group` a message of a group has ended. That rings also in a queue of few rows, whose processes poll
+        them all: a settle changes no header, and a blocked message is not new.
+        """
         now = self._clock.now()
-        yield from doorbell.write_hints([*self._bell(rows, now), *self._notice(now)])
+        yield from doorbell.write_hints([*self._bell(rows, now, always=frees_group), *self._notice(now)])
 
     def notify_idle(self) -> Steps[None]:
         """Have processes in which the queue is idle poll it: a message falls due earlier than they know."""
         yield from doorbell.write_hints(self._notice(self._clock.now()))
 
-    def _bell(self, rows: Iterable[str], now: int) -> list[Batch]:
+    def _bell(self, rows: Iterable[str], now: int, *, always: bool = False) -> list[Batch]:
         """The bell, for processes in which the queue is in use. They poll all rows of a queue that has few."""
-        if not self._ring.shared:
+        if not (self._ring.shared or always):
             return []
         named = self._places_to_ring({place for row in rows if (place := self._ring.place(row, now)) is not None})
         return [doorbell.bell_of(self._ring.queue, named, ids.nonce())] if named else []

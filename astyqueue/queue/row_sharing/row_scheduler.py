@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 import threading
+from collections.abc import Iterable
 from types import TracebackType
 from typing import Final, Self
 
@@ -178,6 +179,15 @@ class RowScheduler:
         if turn or not idle or self._rescans.under_way:
             yield from self._rescans.go_on(now, most=_RESCANS_IN_TURN if idle else _RESCANS_TOGETHER)
         self.activity.turn = False
+
+    def scan_now(self, rows: Iterable[str], now: int) -> None:
+        """Plan a scan of these rows: a settle that waits for its commit ends a message of a group there."""
+        for name in rows:
+            self.rows[name].scan_at(now)
+
+    def poll_soon(self, row: RowState) -> None:
+        """Poll the header of a row at once: another process may have changed it in a way that concerns this one."""
+        self.poller.poll_by(row, self._clock.now())
 
     def next_row(self, now: int) -> RowState | None:
         """The row whose scan has been due longest, to be visited; a row that another process works in is left to it."""

@@ -91,6 +91,11 @@ class RowState:
         if due is not None:
             self.scan_at(due)
 
+    def scan_if_blocked(self, now: int) -> None:
+        """Read the timers again if messages are blocked: a settle elsewhere, unseen in the header, may end that."""
+        if self.snapshot.forget_blocked():
+            self.scan_at(now)
+
     def scan_changed(self, now: int) -> None:
         """Forget the snapshot and plan a scan: a commit of this process that it does not have changed the header."""
         self.snapshot.forget()

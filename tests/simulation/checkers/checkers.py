@@ -9,6 +9,7 @@ from typing import Final
 from astyqueue import ids
 from astyqueue.ids import Id
 from astyqueue.units import SECOND
+from tests.simulation.checkers.groups import GROUP_CHECKERS
 from tests.simulation.checkers.keys import KEY_CHECKERS
 from tests.simulation.checkers.polls import AHEAD, PASSES
 from tests.simulation.engine.history import Checker, Delivered, Removed, Result, RunRecord, Settled
@@ -291,5 +292,6 @@ CHECKERS: Final[tuple[Checker, ...]] = (
     polls_are_cheap,
     idle_queues_are_served_in_time,
     *KEY_CHECKERS,
+    *GROUP_CHECKERS,
     *LOCK_CHECKERS,
 )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from astyqueue import ids
 from astyqueue.ids import Id, Nonce
@@ -39,7 +39,8 @@ class RowModel:
 
     `died` are messages that were dead letters at some time, `gone` those that a commit removed, `replaced` those of
     them that lost their unique key to another message in that commit, `superseded` those that were leased when another
-    message took their key, and `claims` the claims that ever had a message.
+    message took their key, and `claims` the claims that ever had a message. `turns` has the commits in which a message
+    was leased for the first time, and in which it ended.
     """
 
     header: bytes | None = None
@@ -51,6 +52,16 @@ class RowModel:
     replaced: set[Id] = field(default_factory=set)
     superseded: set[Id] = field(default_factory=set)
     claims: dict[Id, set[bytes]] = field(default_factory=dict)
+    under_way: set[Id] = field(default_factory=set)
+    turns: list[Turn] = field(default_factory=list)
+
+
+class Turn(NamedTuple):
+    """A message that ends, or is under way from this commit on."""
+
+    commit: int
+    begins: bool
+    id: Id
 
 
 #: The timer that a message comes from, and the attempts spent until then.
@@ -139,6 +150,7 @@ class ReferenceModel:
             row.where[one.id] = timer.name
             if timer.state == State.LEASED:
                 row.claims.setdefault(one.id, set()).add(timer.nonce)
+                self._turn(row, one.id, begins=True)
             origin = listed.get(one.id)
             self._check_superseded(row, commit, one, leased=_stays_leased(timer, origin[0] if origin else None))
             self._count_attempts(commit, timer, one.spent, origin=origin)
@@ -185,6 +197,7 @@ class ReferenceModel:
                 self._report(commit.row, f"{ids.text(id_)} dies of attempts that no process made")
             row.dead[id_] = dead
             row.died.add(id_)
+            self._turn(row, id_, begins=False)
 
     def _remove(self, row: RowModel, commit: _Commit, listed: _Listed) -> None:
         for id_ in commit.removed:
@@ -195,8 +208,15 @@ class ReferenceModel:
             if id_ in row.dead:
                 self._report(commit.row, f"{ids.text(id_)} is removed, and its dead column stays")
             row.gone.add(id_)
+            self._turn(row, id_, begins=False)
             if commit.keyed:
                 row.replaced.add(id_)
+
+    def _turn(self, row: RowModel, id_: Id, *, begins: bool) -> None:
+        if begins == (id_ in row.under_way):
+            return
+        row.turns.append(Turn(self.commits, begins, id_))
+        (row.under_way.add if begins else row.under_way.discard)(id_)
 
     def _report(self, row: str, what: str) -> None:
         self.violations.append(f"row {row}, commit {self.commits}: {what}")

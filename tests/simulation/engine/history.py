@@ -99,6 +99,7 @@ class Sent:
     unique: str = ""
     holder: Id | None = None
     repeats: bool = False
+    group: str = ""
 
     @property
     def replaces(self) -> bool:
@@ -221,8 +222,8 @@ class History:
         for name in names:
             self.steps[name] += 1
 
-    def send(self, began: int, key: str = "", unique: str = "") -> Sent:
+    def send(self, began: int, key: str = "", unique: str = "", *, group: str = "") -> Sent:
         """Add one more message."""
-        sent = Sent(len(self.sent), began, key=key, unique=unique)
+        sent = Sent(len(self.sent), began, key=key, unique=unique, group=group)
         self.sent.append(sent)
         return sent

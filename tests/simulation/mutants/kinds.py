@@ -1,4 +1,4 @@
-"""Mutants of the kinds of queue: of last values, what a superseded message does that it may not do."""
+"""Mutants of the kinds of queue: what a superseded message of last values does that it may not do; and of groups."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Final
 from unittest import mock
 
 from astyqueue.protocol.claiming import claim as claiming
-from astyqueue.protocol.claiming.selection import ExpiredLeases, Redelivery
+from astyqueue.protocol.claiming.selection import ClaimPlan, ExpiredLeases, Redelivery
 from astyqueue.protocol.layout.columns import Entry, Timer
 from astyqueue.protocol.sending import unique
 from astyqueue.protocol.settling import outcomes, settle
@@ -52,10 +52,15 @@ def _delivering_again() -> list[Patches]:
     return [mock.patch.object(ExpiredLeases, "add", mutated)]
 
 
+def _ignoring_groups() -> list[Patches]:
+    return [mock.patch.object(ClaimPlan, "_waits", return_value=False)]
+
+
 KIND_MUTANTS: Final = (
     Mutant("a superseded message is not marked", 200, _not_superseding),
     Mutant("an ack of a superseded message frees its key", 400, lambda: _settling_as_if_not_superseded(Ack)),
     Mutant("a superseded message is given back", 400, lambda: _settling_as_if_not_superseded(Release)),
     Mutant("an extended lease is no longer superseded", 400, lambda: _settling_as_if_not_superseded(Extend)),
     Mutant("a claim delivers a superseded message again", 400, _delivering_again),
+    Mutant("a claim ignores the group", 60, _ignoring_groups),
 )

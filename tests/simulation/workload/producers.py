@@ -26,6 +26,7 @@ _DELAYS: Final = (None, None, None, SECOND // 5, 5 * SECOND, 100 * SECOND)
 #: Few, so that they are taken often.
 _KEYS: Final = ("welcome", "welcome", "goodbye")
 _VALUES: Final = ("ACME", "ACME", "INIT")
+_GROUPS: Final = ("customer-7", "customer-7", "customer-8")
 #: The key of messages that come again.
 _NIGHTLY: Final = "nightly"
 #: The policies of a message that a schedule repeats.
@@ -64,6 +65,19 @@ class Producer:
             return
         for one, id_ in zip(sent, report.ids, strict=True):
             self._done(one, id_)
+
+    def send_to_groups(self, times: int) -> Agent:
+        """Send messages of a few groups, each when the one before it was sent."""
+        for _ in range(times):
+            yield self._pause(2_000, 50_000, SECOND)
+            one = self.history.send(int(self.client.clock.monotonic()), group=self.rng.choice(_GROUPS))
+            self.history.begins("send to group")
+            try:
+                sent = yield from self.runtime.send(Message(one.number, group=one.group))
+            except StoreError as error:
+                self._failed([one], error)
+            else:
+                self._done(one, sent.id)
 
     def send_with_keys(self, times: int) -> Agent:
         """Send messages with unique keys, whatever is to become of those that have them already."""

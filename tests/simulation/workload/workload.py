@@ -26,6 +26,7 @@ _MINUTE: Final = 60 * SECOND
 #: How likely a process, in a burst, sends in each way that the simulation has, receives, and administers the queue.
 _SENDS_WITH_KEYS: Final = 0.6
 _SENDS_VALUES: Final = 0.6
+_SENDS_TO_GROUPS: Final = 0.6
 _SENDS_REPEATEDLY: Final = 0.4
 _CREATES_SCHEDULE: Final = 0.5
 _SENDS_RECURRING: Final = 0.3
@@ -39,7 +40,10 @@ Activity = tuple[SimulatedProcess, str, Callable[[SeededRandom], Agent]]
 
 
 class Workload:
-    """All processes of a simulation, some of which have unique keys, last values, schedules, or repeated sends."""
+    """All processes of a simulation.
+
+    Some simulations have unique keys, last values, schedules, repeated sends, or groups.
+    """
 
     def __init__(
         self,
@@ -65,6 +69,7 @@ class Workload:
         self._settings = _settings(own, last_value=last_value)
         self._with_keys, self._with_repeats, self._with_schedules = (own.random() < 0.5 for _ in range(3))
         key_models = self._with_keys or self._with_values or self._with_schedules
+        self._with_groups = key_models and not last_value and rng.derive("groups").random() < 0.5
         self.rows = [row for row in Ring(QUEUE, self._settings.layout).rows() if key_models or not is_home(row)]
         self._polls: dict[str, Polls] = {}
         self._applications = [self._application(f"person{number}") for number in range(own.randint(1, 2))]
@@ -113,14 +118,24 @@ class Workload:
             yield client, "sends uniquely", lambda own: producer(own).send_with_keys(keys + 1)
         if self._with_keys and self._with_schedules and rng.derive(f"{client.name} again").random() < _SENDS_RECURRING:
             yield client, "has come again", lambda own: producer(own).send_recurring(keys + 1)
-        values = rng.derive(f"{client.name} values")
-        if self._with_values and values.random() < _SENDS_VALUES:
-            times = values.randint(2, 5)
-            yield client, "sends values", lambda own: producer(own).send_values(times)
+        yield from self._activities_of_kinds(client, producer, rng)
         if chances[4] < _RECEIVES:
             yield client, "receives", lambda own: application(own).receive(receives)
         if chances[5] < _ADMINISTERS:
             yield client, "looks after", lambda own: application(own).administer(looks, self.rows)
+
+    def _activities_of_kinds(
+        self, client: SimulatedProcess, producer: Callable[[SeededRandom], Producer], rng: SeededRandom
+    ) -> Iterator[Activity]:
+        """What the process does with values and groups, each drawn from a source of its own."""
+        values = rng.derive(f"{client.name} values")
+        if self._with_values and values.random() < _SENDS_VALUES:
+            times = values.randint(2, 5)
+            yield client, "sends values", lambda own: producer(own).send_values(times)
+        groups = rng.derive(f"{client.name} groups")
+        if self._with_groups and groups.random() < _SENDS_TO_GROUPS:
+            of_groups = groups.randint(2, 6)
+            yield client, "sends to groups", lambda own: producer(own).send_to_groups(of_groups)
 
     def _polls_of(self, client: SimulatedProcess) -> Polls:
         return self._polls.setdefault(client.name, Polls(client, self._history, self._current_header))

@@ -32,6 +32,16 @@ def test_what_is_sent_is_found_by_the_id_that_was_printed(shell: Shell, connecti
     assert connection.queue("emails").counts().waiting == 1
 
 
+def test_a_message_is_sent_to_a_group(shell: Shell, connection: Connection) -> None:
+    ids = [shell("send", "emails", body, "--group", "customer-7").stdout.strip() for body in ("1", "2")]
+    assert [delivery.group for delivery in connection.queue("emails").receive(10)] == ["customer-7"]
+    [found] = shell.json("get", ids[1])
+    assert (found["group"], found["standing"]) == ("customer-7", "blocked")
+    assert f"it waits behind {ids[0]} of its group 'customer-7'" in shell("explain", ids[1]).stdout
+    [counted] = shell.json("counts", "emails")
+    assert counted["blocked"] == 1
+
+
 def test_sending_says_the_same_to_programs(shell: Shell, connection: Connection) -> None:
     [sent] = shell.json("send", "emails", "1")
     assert sent == {"id": str(connection.queue("emails").peek()[0].id), "new": True}

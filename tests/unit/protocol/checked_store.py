@@ -29,8 +29,12 @@ class Place:
         return self.timer.state == State.LEASED and isinstance(self.entry, Entry)
 
     def ended(self, now: int) -> bool:
-        """Whether the message may be handed out."""
-        return self.timer.due <= now or (isinstance(self.entry, Mark) and self.entry.due <= now)
+        """Whether the message may be handed out; whether that of a BLOCKED timer may, its group decides."""
+        return (
+            self.timer.state == State.BLOCKED
+            or self.timer.due <= now
+            or (isinstance(self.entry, Mark) and self.entry.due <= now)
+        )
 
     def counts(self, now: int) -> bool:
         """Whether handing it out again may cost an attempt: it was leased alone, and that lease ran out."""
@@ -73,6 +77,15 @@ class Picture:
             yield "a dead letter is listed in a timer"
         if (places.keys() | self.dead) - self.messages:
             yield "something is listed whose message is gone"
+        under_way = Counter(
+            entry.group
+            for timer in self.timers
+            if timer.state != State.BLOCKED
+            for entry in listed(timer)
+            if entry.group
+        )
+        if several := [group for group, times in under_way.items() if times > 1]:
+            yield f"{len(several)} groups have two messages under way"
         early = [timer for timer in self.timers if self.header is None or timer.due < self.header.floor]
         if early:
             yield f"{len(early)} timers are due before the floor"

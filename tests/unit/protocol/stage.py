@@ -50,11 +50,18 @@ class Stage:
         return run(steps, store or self.store)
 
     def send(
-        self, body: str = "", *, row: str = ROW, priority: int = 0, delay: int = 0, expires: int | None = None
+        self,
+        body: str = "",
+        *,
+        row: str = ROW,
+        priority: int = 0,
+        delay: int = 0,
+        expires: int | None = None,
+        group: str | None = None,
     ) -> MessageId:
         """A message that is due after `delay` seconds; its body is also its key and its header `task`."""
         due = self.clock.now() + delay * SECOND
-        envelope = Envelope(self.clock.now(), due, body, {"task": body}, expires, None, None, None)
+        envelope = Envelope(self.clock.now(), due, body, {"task": body}, expires, None, None, None, group=group)
         return self.put(encode(envelope, b'"%b"' % body.encode()), due, row=row, priority=priority)
 
     def put(self, value: bytes, due: int, *, row: str = ROW, priority: int = 0) -> MessageId:

@@ -44,8 +44,9 @@ def every_standing(stage: Stage) -> dict[Standing, MessageId]:
     [dead] = stage.bury("dead")
     moments = {State.BACKING_OFF: 20, State.SNOOZED: 30, State.PARKED: 40}
     sent = {state: stage.send(state.name.lower()) for state in moments}
-    in_hand = stage.send("in hand")
-    [taken] = stage.claim(4)
+    in_hand = stage.send("in hand", group="a")
+    blocked = stage.send("blocked", group="a")
+    [taken] = stage.claim(5)
     for state, seconds in moments.items():
         stage.settle(taken, Release(stage.clock.now() + 2 * LEASE + seconds * SECOND, 1, state), sent[state])
     return {
@@ -55,6 +56,7 @@ def every_standing(stage: Stage) -> dict[Standing, MessageId]:
         Standing.BACKING_OFF: sent[State.BACKING_OFF],
         Standing.SNOOZED: sent[State.SNOOZED],
         Standing.PARKED: sent[State.PARKED],
+        Standing.BLOCKED: blocked,
         Standing.DEAD: dead,
     }
 
@@ -128,9 +130,18 @@ def test_counts_tell_how_many_stand_where(stage: Stage) -> None:
     every_standing(stage)
     stage.send("another")
     seen = stage.run(counts(stage.ann, [ROW], levels=1))
-    assert seen.rows == {ROW: Counts(2, 1, 1, 1, 1, 1, 1)}
-    assert (seen.waiting, seen.total) == (2, 8)
-    assert seen.as_json()["rows"] == {ROW: Counts(2, 1, 1, 1, 1, 1, 1).as_json()}
+    assert seen.rows == {ROW: Counts(2, 1, 1, 1, 1, 1, 1, 1)}
+    assert (seen.waiting, seen.blocked, seen.total) == (2, 1, 9)
+    assert seen.as_json()["rows"] == {ROW: Counts(2, 1, 1, 1, 1, 1, 1, 1).as_json()}
+
+
+def test_blocked_messages_are_peeked_with_the_hidden_ones(stage: Stage) -> None:
+    for body in ("a", "b", "c"):
+        stage.send(body, group="a")
+    stage.claim(5)
+    assert peeked(stage) == []
+    assert peeked(stage, Include.HIDDEN) == ["b", "c", "a"]
+    assert found(stage, stage.send("d", group="a")).group == "a"
 
 
 def test_counts_add_up_over_rows_and_priorities() -> None:
@@ -205,8 +216,8 @@ def test_peek_shows_what_may_be_claimed_now_and_takes_none(stage: Stage) -> None
 
 def test_peek_shows_what_is_hidden_in_the_order_in_which_it_comes_back(stage: Stage) -> None:
     every_standing(stage)
-    assert peeked(stage, Include.HIDDEN) == ["in hand", "backing_off", "snoozed", "parked"]
-    assert peeked(stage, Include.HIDDEN, 2) == ["in hand", "backing_off"]
+    assert peeked(stage, Include.HIDDEN) == ["blocked", "in hand", "backing_off", "snoozed", "parked"]
+    assert peeked(stage, Include.HIDDEN, 2) == ["blocked", "in hand"]
 
 
 def test_peek_shows_the_future_in_its_order(stage: Stage) -> None:
@@ -223,7 +234,9 @@ def test_peek_shows_the_future_in_its_order(stage: Stage) -> None:
 @pytest.mark.every_store
 def test_peek_at_all_shows_all_but_the_dead(stage: Stage) -> None:
     every_standing(stage)
-    assert peeked(stage, Include.ALL) == ["waiting", "in hand", "backing_off", "snoozed", "parked", "delayed"]
+    waiting, *hidden = peeked(stage, Include.ALL)
+    assert waiting == "waiting"
+    assert hidden == ["blocked", "in hand", "backing_off", "snoozed", "parked", "delayed"]
 
 
 def test_what_may_go_now_is_shown_by_priority_and_the_rest_as_it_falls_due() -> None:

@@ -101,6 +101,36 @@ def test_a_lease_that_ran_out_is_reported_with_its_holder(stage: Stage) -> None:
     )
 
 
+def test_a_blocked_message_names_the_one_of_its_group_that_it_waits_behind(stage: Stage) -> None:
+    first, second, third = (stage.send(group="customer-7") for _ in range(3))
+    [taken] = stage.claim(3)
+    behind = f"it waits behind {first} of its group 'customer-7'"
+    found = explained(stage, third)
+    assert (found.standing, found.until) == (Standing.BLOCKED, None)
+    assert found.why == f"{behind}, which is leased by ann until 2026-01-01T00:01:00Z (in 1m)"
+    stage.settle(taken, Release(stage.clock.now() + 30 * SECOND, 1))
+    assert why(stage, third) == f"{behind}, which rests until 2026-01-01T00:00:30Z (in 30s)"
+    stage.clock.advance(30)
+    assert why(stage, third) == f"{behind}, which may be handed out again since 2026-01-01T00:00:30Z (now)"
+    stage.run(delete(stage.bob, first))
+    assert why(stage, third) == f"it waits behind {second} of its group 'customer-7', which comes before it"
+    assert explained(stage, second).standing == Standing.WAITING
+
+
+def test_a_message_behind_a_parked_or_an_expired_one_says_so(stage: Stage) -> None:
+    first, second = (stage.send(group="a") for _ in range(2))
+    [taken] = stage.claim(2)
+    stage.clock.advance(61)
+    assert "whose lease ran out 2026-01-01T00:01:00Z (1s ago) and which is handed out again before it" in why(
+        stage, second
+    )
+    [taken] = stage.claim(2)
+    stage.settle(taken, Release(stage.clock.now() + 90 * SECOND, 0, State.PARKED), first)
+    assert why(stage, second).endswith(
+        "which is parked: the worker that had it does not know its task. Start one that does"
+    )
+
+
 @pytest.mark.parametrize(
     ("state", "standing", "told"),
     [

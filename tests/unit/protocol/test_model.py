@@ -24,6 +24,7 @@ from tests.unit.protocol.checked_store import ROW, picture
 from tests.unit.protocol.worlds import ATTEMPTS, LEASE, Scene, put_at
 
 NAMES = ("ann", "bob", "cyd")
+GROUPS = (None, "a", "b")
 LATE = (0, 0, 0, 3 * SECOND, 40 * SECOND)
 OUTCOMES: tuple[Callable[[int], Outcome], ...] = (
     lambda _: ACK,
@@ -47,10 +48,11 @@ class Play:
         self.buried: set[Id] = set()
         self.numbers = iter(range(1 << 30))
 
-    def send(self, late: int) -> None:
+    def send(self, late: int, group: str | None) -> None:
         """A message that lands as long after its id's time as producers do."""
         number = next(self.numbers)
-        put = put_at(self.scene.now - late - number, number % 200)
+        moment = self.scene.now - late - number
+        put = put_at(moment, number % 200) if group is None else put_at(moment, number % 200, group=group)
         self.scene.put(put)
         self.scene.sent.append(put.name.id)
 
@@ -113,7 +115,7 @@ def played(play: Play, step: tuple[str, str, int, int]) -> None:
     )
     match what:
         case "send":
-            play.send(LATE[how % len(LATE)])
+            play.send(LATE[how % len(LATE)], GROUPS[fate % len(GROUPS)])
         case "claim":
             play.take(name, how, store)
         case "settle" | "join":

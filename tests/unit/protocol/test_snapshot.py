@@ -166,9 +166,12 @@ def test_more_timers_than_a_page_are_all_known() -> None:
 
 #: Without the version that an id has, which is not stored.
 ID = some.binary(min_size=16, max_size=16).map(lambda drawn: bytes([drawn[0] & 0x0F]) + drawn[1:])
-ENTRIES = some.lists(some.builds(Entry, ID, some.integers(0, 9), some.integers(0, 10_000)), max_size=5).map(tuple)
+GROUPS = some.just(0) | some.integers(1, (1 << 64) - 1)
+ENTRIES = some.lists(
+    some.builds(Entry, ID, some.integers(0, 9), some.integers(0, 10_000), some.booleans(), GROUPS), max_size=5
+).map(tuple)
 MARKS = some.lists(
-    some.builds(Mark, ID, some.integers(0, 9), some.integers(0, 10_000), some.integers(0, 1 << 52)), max_size=3
+    some.builds(Mark, ID, some.integers(0, 9), some.integers(0, 10_000), some.integers(0, 1 << 52), GROUPS), max_size=3
 ).map(tuple)
 TIMERS = some.builds(
     Timer,

@@ -179,7 +179,7 @@ class Scene:
                 handed = [*claimed.at_most_once, *[held for taken in claimed.claims for held in taken.held]]
                 found |= {held.entry.id: held.entry.spent for held in handed}
                 for taken in claimed.claims:
-                    self.acked(taken)
+                    self.acked(taken, snapshot=snapshot)
         return found
 
     def _all(self, process: Client, snapshot: RowSnapshot) -> Iterable[ClaimResult]:

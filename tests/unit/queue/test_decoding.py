@@ -98,7 +98,7 @@ def timer(*, state: int = State.LEASED, entries: tuple[Entry, ...] = (), marks: 
 def test_a_timer_is_undecodable_if_claims_could_not_go_by_it() -> None:
     entry = Entry(ids.at(NOW), 0, 1)
     assert timer(entries=(entry,)).entries == (entry,)
-    for state in (State.NONE, State.WAITING, 7, 255):
+    for state in (State.NONE, State.WAITING, 8, 255):
         with pytest.raises(Undecodable, match="its state is"):
             timer(state=state)
     with pytest.raises(Undecodable, match="its state is 6, and it lists 1 messages"):
