@@ -384,15 +384,18 @@ def test_a_connection_has_its_queues_observed(clock: TimeMachine, noted: Noted) 
 def test_an_observer_that_raises_changes_nothing_and_is_logged_once_a_minute(
     builder: QueueBuilder[MessageQueue], clock: TimeMachine, caplog: pytest.LogCaptureFixture, noted: Noted
 ) -> None:
+    def logged() -> list[str]:  # the driver of Cassandra logs what befalls other nodes
+        return [record.getMessage() for record in caplog.records if record.name.startswith("astyqueue")]
+
     with builder.observer(Raising(), noted).build() as queue:
         for _ in range(3):
             queue.send("x")
             queue.receive().ack()
         assert queue.stats.acked == 3
-        assert [record.getMessage() for record in caplog.records] == ["observer_failed observer=Raising"]
+        assert logged() == ["observer_failed observer=Raising"]
         clock.advance("61s")
         queue.send("x")
-    assert len(caplog.records) == 2
+    assert len(logged()) == 2
     assert len(noted.of(Settled)) == 3
 
 

@@ -76,7 +76,7 @@ def test_a_worker_says_what_it_serves_with_how_many_threads(
     app.task(name="other")(lambda: None)
     with app.worker({"emails": 3, "default": 1}, concurrency=8):
         pass
-    [ready] = [vars(record)["facts"] for record in caplog.records if vars(record)["event"] == "ready"]
+    [ready] = [vars(record)["facts"] for record in caplog.records if vars(record).get("event") == "ready"]
     assert (ready["queues"], ready["threads"]) == ("emails:3,default", 8)
     assert ready["worker"] == ",".join(app.open(name).core.process.name for name in ("emails", "default"))
     assert ready["tasks"].startswith("mail.00,mail.01,")
