@@ -252,9 +252,11 @@ def _unhidden_places(
 
 
 def _hidden(snapshot: RowSnapshot, now: int) -> Iterator[_Place]:
-    """The states of all messages that a timer lists."""
+    """The states of all messages that a timer lists; a blocked one whose group is free may be claimed, so it waits."""
+    free = {blocked.entry.id for blocked in snapshot.loaded_timers.groups.free()}
     for timer, one in snapshot.loaded_timers.hidden_messages():
-        yield _listed(MessageId(snapshot.row, one.priority, one.id), timer, one, now=now)
+        place = _listed(MessageId(snapshot.row, one.priority, one.id), timer, one, now=now)
+        yield place._replace(standing=Standing.WAITING) if one.id in free else place
 
 
 def _listed(id_: MessageId, timer: Timer, one: Entry | Mark, *, now: int) -> _Place:

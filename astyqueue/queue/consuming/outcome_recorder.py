@@ -77,7 +77,7 @@ class PendingOutcome(NamedTuple):
 class FreedGroups:
     """The rows in which new outcomes end messages of groups: a claim there can take the next ones at once.
 
-    Only the leader uses it.
+    Any thread notes them, and the leader takes them.
     """
 
     def __init__(self) -> None:
@@ -92,7 +92,9 @@ class FreedGroups:
 
     def take(self) -> set[str]:
         """The rows that were noted since the last call."""
-        rows, self._rows = self._rows, set()
+        rows = set[str]()
+        while self._rows:  # one by one: others may be noted meanwhile
+            rows.add(self._rows.pop())
         return rows
 
 

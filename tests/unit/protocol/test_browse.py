@@ -15,7 +15,7 @@ from astyqueue.protocol.claiming.claim import claim
 from astyqueue.protocol.claiming.selection import ClaimRequest
 from astyqueue.protocol.layout.columns import State, Type
 from astyqueue.protocol.row.snapshot import RowSnapshot
-from astyqueue.protocol.settling.outcomes import Reject, Release
+from astyqueue.protocol.settling.outcomes import ACK, Reject, Release
 from astyqueue.protocol.settling.settle import SettleRequest, settle
 from astyqueue.protocol.steps import Read, Request
 from astyqueue.store import Slice
@@ -142,6 +142,15 @@ def test_blocked_messages_are_peeked_with_the_hidden_ones(stage: Stage) -> None:
     assert peeked(stage) == []
     assert peeked(stage, Include.HIDDEN) == ["b", "c", "a"]
     assert found(stage, stage.send("d", group="a")).group == "a"
+
+
+def test_a_blocked_message_whose_group_is_free_waits_like_any_that_may_be_claimed(stage: Stage) -> None:
+    for _ in range(3):
+        stage.send(group="a")
+    [taken] = stage.claim(5)
+    assert stage.counts() == Counts(in_flight=1, blocked=2)
+    stage.settle(taken, ACK)
+    assert stage.counts() == Counts(waiting=1, blocked=1)
 
 
 def test_counts_add_up_over_rows_and_priorities() -> None:

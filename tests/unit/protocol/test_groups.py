@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from astyqueue.ids import Id
 from astyqueue.model.envelope import MessageId
 from astyqueue.protocol.admin.dead_letters import redrive
@@ -15,8 +17,9 @@ from astyqueue.protocol.row.snapshot import RowSnapshot
 from astyqueue.protocol.sending.idempotent import idempotent_message, send_idempotent
 from astyqueue.protocol.settling.outcomes import ACK, Extend, Outcome, Reject, Release
 from astyqueue.protocol.settling.settle import SettleRequest, settle
-from astyqueue.protocol.steps import Commit, run
-from astyqueue.testing import Recording
+from astyqueue.protocol.steps import Commit, Request, run
+from astyqueue.store import Store
+from astyqueue.testing import Faulty, Recording
 from astyqueue.units import SECOND
 from tests.unit.protocol.checked_store import ROW, Meanwhile, picture
 from tests.unit.protocol.worlds import ATTEMPTS, LEASE, Scene, put_at
@@ -241,6 +244,29 @@ def test_an_extended_lease_keeps_its_group_waiting() -> None:
     settled(scene, first, Extend(scene.now + 3 * LEASE))
     scene.clock.advance(2 * LEASE // SECOND)
     assert handed(scene.do("bob")) == []
+
+
+class BeforeCommit(Faulty):
+    """Lets another process act once, before the first commit."""
+
+    def __init__(self, store: Store, act: Callable[[], object]) -> None:
+        super().__init__(store)
+        self._acts = iter([act])
+
+    def perform(self, request: Request) -> object:
+        if isinstance(request, Commit) and (act := next(self._acts, None)):
+            act()
+        return super().perform(request)
+
+
+def test_a_message_that_is_blocked_as_the_one_before_it_is_acked_is_claimed_next() -> None:
+    """The process that acked knew of no blocked message, and the other one may have heard its ring before."""
+    scene = one_group(2)
+    first, snapshot = scene.do("ann", want=1), RowSnapshot(ROW, 1)
+    store = BeforeCommit(scene.store, lambda: settled(scene, first, ACK))
+    claimed = run(claim(scene.process("bob"), snapshot, ClaimRequest(1, LEASE, ATTEMPTS)), store)
+    assert (handed(claimed), blocked(scene), claimed.more) == ([], scene.sent[1:], True)
+    assert handed(scene.do("bob", snapshot=snapshot, want=1)) == scene.sent[1:]
 
 
 def many(scene: Scene, count: int, group: str, first: int = 0) -> list[Id]:

@@ -107,6 +107,13 @@ def test_a_timer_is_undecodable_if_claims_could_not_go_by_it() -> None:
         timer(entries=(entry, entry._replace(priority=10)))
     with pytest.raises(Undecodable, match="invalid ids"):
         timer(marks=(Mark(b"\xff" * 16, 0, 1, NOW),))
+    blocked = entry._replace(group=7)
+    assert timer(state=State.BLOCKED, entries=(blocked,)).entries == (blocked,)
+    for wrong in ((entry,), (blocked, entry)):
+        with pytest.raises(Undecodable, match="it lists blocked messages that are in no group"):
+            timer(state=State.BLOCKED, entries=wrong)
+    with pytest.raises(Undecodable, match="it lists blocked messages that are in no group"):
+        timer(state=State.BLOCKED, entries=(blocked,), marks=(Mark(entry.id, 0, 1, NOW, 7),))
 
 
 @pytest.mark.parametrize(("version", "floor"), [((1 << 64) - 1, 0), (0, (1 << 64) - 1)])
