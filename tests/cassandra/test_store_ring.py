@@ -39,6 +39,8 @@ HEADER = Name(0, 0, ids.LEAST, 0)
 ROUNDS = 60
 #: A heartbeat every three seconds, three more without an answer, and what was under way.
 NOTICED = 10 * SECOND
+#: Seconds, or somewhat more, within which a node knows that another one was killed.
+DETECTED = 60
 #: Requests beyond one in ten that may go to a further node.
 SAVED_UP = 20
 
@@ -186,10 +188,18 @@ def test_the_pipeline_reads_what_a_node_missed_while_it_was_away(ring: LocalCass
         queue.run(record_events(queue.core.ring, events, 10**13))
     for node in (1, 2):  # which would deliver to the third what it missed
         ring.nodetool(node, "truncatehints")
+        assert sees_down(ring, node, 3)
     assert [read(history, now) for _ in range(READS)] == [EVENTS] * READS
     ring.restart(3)
     ring.kill(2)
+    assert sees_down(ring, 1, 2)
+    assert sees_down(ring, 3, 2)
     assert [read(history, now) for _ in range(READS)] == [EVENTS] * READS
+
+
+def sees_down(ring: LocalCassandra, node: int, away: int) -> bool:
+    """Ask a node, once a second, until it knows that another is down, and has requests through it wait for others."""
+    return any(f"DN  {ring.contact_points[away - 1]}" in ring.nodetool(node, "status") for _ in range(DETECTED))
 
 
 def read(url: str, now: int) -> int:
