@@ -77,6 +77,10 @@ def test_a_unique_send_is_not_refused_while_its_delayed_commit_may_still_be_carr
     assert simulate(105_699).violations == ()
 
 
+def test_a_message_may_land_late_though_its_clock_was_set_right_before_the_answer() -> None:
+    assert simulate(1_042).violations == ()
+
+
 @pytest.mark.parametrize("hash_seed", ["1", "2"])
 def test_a_seed_is_the_same_simulation_in_another_process(hash_seed: str) -> None:
     program = (

@@ -175,8 +175,14 @@ class Producer:
         return None if delay is None else delay / SECOND
 
     def _done(self, one: Sent, id_: MessageId | None) -> None:
-        one.result, one.message, one.clock_error = Result.DONE, id_, self.client.clock.error
+        one.result, one.message, one.clock_error = Result.DONE, id_, self._error_of(id_)
         one.answered = int(self.client.clock.monotonic())
+
+    def _error_of(self, id_: MessageId | None) -> int:
+        """The error of the clock of this send: as it is answered, or as the id was drawn if it was set right since."""
+        clock = self.client.clock
+        behind = 0 if id_ is None else min(0, id_.moment - (clock.now() - clock.error))
+        return max(clock.error, behind, key=abs)
 
     def _taken(self, one: Sent, holder: MessageId) -> None:
         one.result, one.holder, one.answered = Result.REFUSED, holder.id, int(self.client.clock.monotonic())

@@ -168,6 +168,25 @@ def test_an_ack_in_one_process_hands_the_next_message_of_the_group_to_another_at
     assert len(bob.got) == 1
 
 
+@pytest.mark.parametrize("layout", [Layout(), Layout(concurrency_shards=8)], ids=["one row", "rows of owners"])
+def test_a_process_in_which_the_queue_is_idle_learns_of_the_end_of_a_message(
+    clock: TimeMachine, layout: Layout
+) -> None:
+    """It reads no doorbell any more, but the activity log."""
+    crew = Crew(MemoryStore(clock), clock, layout)
+    ann, sender = crew.join(hands=1, busy_for=115 * SECOND), crew.outsider()
+    sender.send(1, group="a")
+    crew.pass_time(SECOND)
+    bob = crew.join(hands=5)
+    sender.send(1, group="a")
+    ann.hands = 0
+    crew.pass_time(113 * SECOND, step=50 * MILLISECOND)
+    assert bob.core.claimer._scheduler.activity.idle  # noqa: SLF001 - or the test shows nothing
+    assert bob.got == []
+    crew.pass_time(3 * SECOND)
+    assert len(bob.got) == 1
+
+
 def test_the_process_that_acks_learns_that_another_one_had_blocked_a_message(clock: TimeMachine) -> None:
     """The other process has no hand free when the group becomes so."""
     crew = Crew(MemoryStore(clock), clock, Layout())
