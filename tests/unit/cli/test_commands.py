@@ -241,9 +241,9 @@ def test_peek_shows_a_table_of_what_is_due(shell: Shell, connection: Connection)
     sent = queue.send({"to": "ada"}, key="k")
     queue.send("later", delay="1h")
     titles, row = shell("peek", "emails").stdout.splitlines()
-    assert titles.split() == ["id", "standing", "due", "attempts", "key", "task", "body"]
+    assert titles.split() == ["id", "standing", "due", "attempts", "key", "group", "task", "body"]
     assert row.startswith(f"{sent.id}  waiting  ")
-    assert row.endswith('k    -     {"to": "ada"}')
+    assert row.endswith('k    -      -     {"to": "ada"}')
 
 
 def test_peek_shows_what_is_asked_for(shell: Shell, connection: Connection) -> None:
@@ -259,7 +259,7 @@ def test_counts_are_of_all_queues_unless_some_are_named(shell: Shell, connection
     connection.queue("default").send(3)
     assert [(counts["queue"], counts["waiting"]) for counts in shell.json("counts")] == [("default", 1), ("emails", 2)]
     assert [counts["total"] for counts in shell.json("counts", "emails")] == [2]
-    assert shell("counts").stdout.splitlines()[2].split() == ["emails", "2", *["0"] * 6, "2"]
+    assert shell("counts").stdout.splitlines()[2].split() == ["emails", "2", *["0"] * 7, "2"]
 
 
 @pytest.mark.parametrize("words", [["peek"], ["counts"], ["queues", "show"], ["dead", "list"], ["clear"], ["drop"]])
