@@ -238,11 +238,12 @@ def workers(url: str, queue: MessageQueue, tmp_path: Path) -> Iterator[Workers]:
     workers.end()
 
 
-def next_moment() -> MonotonicUs:
-    """When to kill next, by the monotonic clock."""
+def next_moment(*, late: bool) -> MonotonicUs:
+    """When to kill next, by the monotonic clock; `late` in a time shard, or at any of the moments."""
     now = CLOCK.now()
     turns = (now // SHARD + turn for turn in itertools.count())
-    moment = next(at for turn in turns for offset in MOMENTS if (at := turn * SHARD + offset) > now + AHEAD)
+    moments = MOMENTS[-1:] if late else MOMENTS
+    moment = next(at for turn in turns for offset in moments if (at := turn * SHARD + offset) > now + AHEAD)
     return CLOCK.monotonic() + (moment - now)
 
 
@@ -266,7 +267,8 @@ def test_kills_lose_no_message_and_none_is_handled_twice_without_a_kill(
     sent, chance = 0, random.Random(kills)
     while len(workers.killed) < kills:
         workers.wait_until_ready()
-        moment = next_moment()
+        # how long a worker takes to start decides which moments come up, so every fourth kill is made a late one
+        moment = next_moment(late=len(workers.killed) % (ACROSS - 1) == 0)
         Wakeup(CLOCK).wait(moment - AHEAD)
         sent += queue.send_many(burst(sent, chance)).sent
         Wakeup(CLOCK).wait(moment)
