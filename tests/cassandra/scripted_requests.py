@@ -10,7 +10,7 @@ from astyqueue.errors import StoreError
 from astyqueue.store import Batch, Expectation, Name, Named, Put, Slice, Store
 from astyqueue.units import SECOND
 
-ROW: Final = "row"
+ROW: Final = "scripted row"
 HEADER: Final = Name(0, 0, ids.LEAST, 0)
 MESSAGE: Final = Name(2, 0, ids.first_at(0), 1)
 HOUR: Final = 3_600 * SECOND

@@ -31,7 +31,7 @@ from tests.support.forks import beside_threads, in_a_fork
 from tests.support.proxy import Proxy
 
 CLOCK = SystemClock()
-ROW = "row"
+ROW = "changed row"
 HEADER = Name(0, 0, ids.LEAST, 0)
 MESSAGE = Name(2, 0, ids.first_at(0), 1)
 SEND = Batch(ROW, puts=(Put(MESSAGE, b"sent"),))
@@ -146,7 +146,7 @@ def test_a_change_whose_answer_is_cut_off_is_unknown_and_was_made(
     play: Callable[[Scene], None], proxy: Proxy, change: Change
 ) -> None:
     async def scene(store: AsyncStore) -> None:
-        proxy.cut_at_next_answer()
+        proxy.cut_at_next_answer(ROW.encode())
         with pytest.raises(OutcomeUnknown):
             await change(store)
         assert await count(store) == 1

@@ -75,7 +75,7 @@ class Real:
     def losing(self, what: Literal["question", "answer"], change: Callable[[Store], object]) -> None:
         self._connected()
         cut = self._proxy.cut_at_next_answer if what == "answer" else self._proxy.cut_at_next_question
-        cut()
+        cut(ROW.encode())
         change(self._through)
 
     def _connected(self) -> None:

@@ -22,7 +22,7 @@ from astyqueue.units import SECOND
 from tests.support.proxy import Proxy
 
 CLOCK = SystemClock()
-ROW = "row"
+ROW = "changed row"
 HEADER = Name(0, 0, ids.LEAST, 0)
 MESSAGE = Name(2, 0, ids.first_at(0), 1)
 SEND = Batch(ROW, puts=(Put(MESSAGE, b"sent"),))
@@ -88,7 +88,7 @@ def test_a_change_whose_answer_is_held_is_unknown_after_two_seconds_and_was_made
 def test_a_change_whose_answer_is_cut_off_is_unknown_at_once_and_was_made(
     proxy: Proxy, store: Store, change: Change
 ) -> None:
-    proxy.cut_at_next_answer()
+    proxy.cut_at_next_answer(ROW.encode())
     with pytest.raises(OutcomeUnknown):
         change(store)
     assert count(store) == 1
@@ -98,7 +98,7 @@ def test_a_change_whose_answer_is_cut_off_is_unknown_at_once_and_was_made(
 def test_a_change_that_is_cut_off_on_its_way_is_unknown_too_and_is_not_made_behind_our_back(
     proxy: Proxy, store: Store, change: Change
 ) -> None:
-    proxy.cut_at_next_question()
+    proxy.cut_at_next_question(ROW.encode())
     with pytest.raises(OutcomeUnknown):
         change(store)
     assert count(store) == 0

@@ -37,7 +37,7 @@ class _End(asyncio.Protocol):
         self.full = False
         self.lost = False
         #: Called before data is passed on; False: the data is dropped.
-        self.admits: Callable[[], bool] = lambda: True
+        self.admits: Callable[[bytes], bool] = lambda _: True
         self._transport: asyncio.Transport | None = None
         self._unsent: list[bytes] = []
 
@@ -54,7 +54,7 @@ class _End(asyncio.Protocol):
         self.listen()
 
     def data_received(self, data: bytes) -> None:
-        if self.other is not None and self.admits():
+        if self.other is not None and self.admits(data):
             self.other.say(data)
 
     def connection_lost(self, error: Exception | None) -> None:  # noqa: ARG002 - the reason makes no difference
@@ -231,7 +231,8 @@ class Proxy(_Listeners):
         self._address = (host, port)
         self._ends: set[_End] = set()
         self._held: set[type[_End]] = set()
-        self._cuts: set[type[_End]] = set()
+        self._cuts: dict[type[_End], bytes] = {}
+        self._asked: _End | None = None
         server = self._listen(lambda: _Opener(self._connect, client=True), at, 0)
         self.host, self.port = server.sockets[0].getsockname()[:2]
 
@@ -251,13 +252,16 @@ class Proxy(_Listeners):
         """Close every connection; what was held is lost, and what comes later passes."""
         self._do(self._abort)
 
-    def cut_at_next_question(self) -> None:
-        """Cut as soon as a client sends something, which the server does not get."""
-        self._do(lambda: self._cuts.add(_Opener))
+    def cut_at_next_question(self, about: bytes = b"") -> None:
+        """Cut as soon as a client sends something with these bytes in it, which the server does not get."""
+        self._do(lambda: self._cuts.update({_Opener: about}))
 
-    def cut_at_next_answer(self) -> None:
-        """Cut as soon as the server sends something, which its client does not get."""
-        self._do(lambda: self._cuts.add(_Target))
+    def cut_at_next_answer(self, about: bytes = b"") -> None:
+        """Cut as soon as the server answers a client that sent something with these bytes, which does not get that.
+
+        A driver of its own accord asks whether its connections live, and what tables there are.
+        """
+        self._do(lambda: self._cuts.update({_Target: about}))
 
     @property
     def ports(self) -> frozenset[int]:
@@ -268,13 +272,18 @@ class Proxy(_Listeners):
     def _connect(self, opener: _Opener, _who: str, _heard: bytes) -> None:
         target = _Target(opener, self._ends)
         for end in (opener, target):
-            end.admits = partial(self._admits, type(end))
+            end.admits = partial(self._admits, end)
             end.hold(held=type(end) in self._held)
         self._reach(target, self._address)
 
-    def _admits(self, kind: type[_End]) -> bool:
-        """Whether data that this kind of end has read is passed on; otherwise all connections are cut."""
-        if kind not in self._cuts:
+    def _admits(self, end: _End, data: bytes) -> bool:
+        """Whether data that this end has read is passed on; otherwise all connections are cut."""
+        if isinstance(end, _Opener) and (wanted := self._cuts.get(_Target)) and wanted in data:
+            self._asked = end
+        about = self._cuts.get(type(end))
+        if about is None:
+            return True
+        if about and not (about in data if isinstance(end, _Opener) else end.other is self._asked):
             return True
         self._abort()
         return False
@@ -287,6 +296,7 @@ class Proxy(_Listeners):
     def _let_through(self) -> None:
         self._held.clear()
         self._cuts.clear()
+        self._asked = None
         for end in self._ends:
             end.hold(held=False)
 

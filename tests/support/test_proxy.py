@@ -103,6 +103,26 @@ def test_it_cuts_at_the_next_answer_and_takes_connections_again(sides: Sides, li
         assert again.recv(100) == b"answer"
 
 
+def test_it_cuts_at_the_answer_to_what_is_asked_about_and_not_at_others_before(sides: Sides) -> None:
+    sides.proxy.cut_at_next_answer(b"row")
+    sides.client.sendall(b"alive?")
+    assert sides.server.recv(100) == b"alive?"
+    sides.server.sendall(b"yes")
+    assert sides.client.recv(100) == b"yes"
+    sides.client.sendall(b"the row")
+    assert sides.server.recv(100) == b"the row"
+    sides.server.sendall(b"answer")
+    assert ended(sides.client)
+
+
+def test_it_cuts_at_the_question_about_something_and_not_at_others_before(sides: Sides) -> None:
+    sides.proxy.cut_at_next_question(b"row")
+    sides.client.sendall(b"alive?")
+    assert sides.server.recv(100) == b"alive?"
+    sides.client.sendall(b"the row")
+    assert ended(sides.server)
+
+
 def test_it_cuts_at_the_next_question(sides: Sides) -> None:
     sides.proxy.cut_at_next_question()
     sides.client.sendall(b"question")
