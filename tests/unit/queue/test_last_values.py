@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from astyqueue import Hook, KeyTaken, Message, MessageQueue
+from astyqueue.clock import SystemClock
 from astyqueue.errors import BadInput
 from astyqueue.model.envelope import MessageId
 from astyqueue.protocol.layout.columns import Type
@@ -15,6 +16,7 @@ from astyqueue.queue.builder import QueueBuilder
 from astyqueue.store import Slice, Store
 from astyqueue.testing import TimeMachine
 from astyqueue.triggers import Every
+from tests.support.places import Place
 
 
 class Ends(Hook):
@@ -200,17 +202,19 @@ def test_where_a_send_cannot_replace_a_key_is_refused(
 
 
 def test_two_producers_and_a_consumer_at_once_leave_the_last_of_each_key(
-    builder: QueueBuilder[MessageQueue], store: Store
+    builder: QueueBuilder[MessageQueue], place: Place
 ) -> None:
     """Each key has one producer, so that the last one sent is known; consumers fail every other delivery."""
     received: dict[str, list[int]] = {}
+    store = place.store(SystemClock())  # whose time the queues follow: one that stands still would delay the messages
 
     def produce(name: str) -> None:
         with MessageQueue.builder().store(store).name("emails").build() as producer:
             for number in range(60):
                 producer.send(number, key=f"{name} {number % 3}")
 
-    with builder.options(last_value=True, backoff="1ms", max_attempts=10_000).clock(None).build() as queue:
+    builder.store(store).clock(None).options(last_value=True, backoff="1ms", max_attempts=10_000)
+    with builder.build() as queue:
         threads = [threading.Thread(target=produce, args=(name,)) for name in ("ann", "bob")]
         for thread in threads:
             thread.start()
