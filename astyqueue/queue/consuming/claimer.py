@@ -279,7 +279,7 @@ class Claimer:
     def _settle(self, row: str) -> Steps[None]:
         """Commit the outcomes that wait for a row.
 
-        An error goes to callers that wait for these outcomes, else to those that flush, else renew leases, else wait.
+        An error goes to the callers that wait for these outcomes, flush, renew leases or receive: the first there are.
         """
         try:
             yield from self._work.settle(row)
