@@ -63,8 +63,14 @@ class Scene:
 
     def begin(self, handler: Callable[..., object], **options: int) -> Dispatcher:
         dispatcher = self.stage.start(handler, **options)
-        self.when(bool)
+        self.when_begun()
         return dispatcher
+
+    def when_begun(self) -> None:
+        """Once the first heartbeat has both reported and looked for commands."""
+        with self.store.changed:
+            about = self.store.about_workers
+            assert self.store.changed.wait_for(lambda: any(isinstance(one, Read) for one in about), DEADLINE), about
 
     def when(self, true: Callable[[list[Presence]], bool]) -> list[Presence]:
         """The reports once this is true of them."""
@@ -135,7 +141,7 @@ def test_a_heartbeat_is_one_write_and_one_read_whatever_the_number_of_queues(sce
         builder.queue(scene.stage.queue.builder().store(scene.store).clock(scene.clock).name(f"q{name}").build())
         builder.handler(print, threads=1)
     scene.stage.begin(builder.build())
-    scene.when(bool)
+    scene.when_begun()
     before = len(scene.store.about_workers)
     assert len(scene.beat().queues) == 20
     scene.clock.when_waiting(3)
