@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -100,7 +100,8 @@ def dying(queue: MessageQueue, stop: Stop) -> Iterator[bool]:
     ended = threading.Event()
 
     def drain() -> None:
-        queue.spool.drain("20s")
+        with suppress(Closed):  # the process may die before this thread asks
+            queue.spool.drain("20s")
         ended.set()
         stop.reached.set()
 
