@@ -18,7 +18,7 @@ from astyqueue.lazy_imports import lazy_imports
 
 if TYPE_CHECKING:
     from astyqueue.dispatch import Dispatcher
-    from astyqueue.dispatch.middleware import BatchMiddleware
+    from astyqueue.dispatch.handlers.middleware import BatchMiddleware
     from astyqueue.errors import AstyqueueError, KeyTaken, LeaseLost, Reject, Retry, Snooze, Vetoed
     from astyqueue.model.message import Message
     from astyqueue.observe import Observer
@@ -58,7 +58,7 @@ _INSIDE: Final = {"Final", "TYPE_CHECKING", "lazy_imports"}
 _HOMES: Final = {
     "App": "tasks",
     "AstyqueueError": "errors",
-    "BatchMiddleware": "dispatch.middleware",
+    "BatchMiddleware": "dispatch.handlers.middleware",
     "BatchedCall": "tasks",
     "Connection": "queue.connection",
     "Delivery": "queue.delivery.delivery",

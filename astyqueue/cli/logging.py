@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Final, NamedTuple, TextIO
 
 from astyqueue.clock import SystemClock, instant
-from astyqueue.dispatch.handlers import Handler
+from astyqueue.dispatch.handlers.handler import Handler
 from astyqueue.dispatch.worker_log import LOG, TaskLineHandler, done_facts
 from astyqueue.printable import facts_line, indented, printable
 from astyqueue.queue.delivery.delivery import Delivery

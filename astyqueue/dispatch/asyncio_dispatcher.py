@@ -17,11 +17,11 @@ from typing import Self
 
 from astyqueue.aio.connection import Connection
 from astyqueue.aio.queue import MessageQueue
-from astyqueue.dispatch.asyncio_execution import CallersLoop
 from astyqueue.dispatch.builder import DispatcherBuilder, DispatcherPlan
 from astyqueue.dispatch.dispatcher import DRAINED_WITHIN
 from astyqueue.dispatch.dispatcher import Dispatcher as Blocking
-from astyqueue.dispatch.handlers import AsyncCall, BatchCall, Call, Factory
+from astyqueue.dispatch.execution.asyncio_execution import CallersLoop
+from astyqueue.dispatch.handlers.handler import AsyncCall, BatchCall, Call, Factory
 from astyqueue.dispatch.queue_patterns import QueueDirectory
 from astyqueue.durations import Duration
 from astyqueue.queue.queue import MessageQueue as BlockingQueue

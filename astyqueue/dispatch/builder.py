@@ -8,9 +8,7 @@ from typing import Final, Generic, Self, TypeVar
 
 from astyqueue.clock import Clock
 from astyqueue.dispatch.delivery_limits import MessageQuota
-from astyqueue.dispatch.forked_children import end_forked_children
-from astyqueue.dispatch.handler_registry import HandlerRegistry
-from astyqueue.dispatch.handlers import (
+from astyqueue.dispatch.handlers.handler import (
     AsyncCall,
     Batch,
     BatchCall,
@@ -21,10 +19,12 @@ from astyqueue.dispatch.handlers import (
     handler_name,
     wanted_kind,
 )
-from astyqueue.dispatch.middleware import AnyMiddleware, HandlerWrapping, check_middleware
+from astyqueue.dispatch.handlers.handler_registry import HandlerRegistry
+from astyqueue.dispatch.handlers.middleware import AnyMiddleware, HandlerWrapping, check_middleware
 from astyqueue.dispatch.pools import CoroutineOptions, HandlerPools
 from astyqueue.dispatch.processes.child_process import ProcessOptions
 from astyqueue.dispatch.processes.children import ProcessChildren, available_processors
+from astyqueue.dispatch.processes.forked_children import end_forked_children
 from astyqueue.dispatch.queue_patterns import QueueDirectory, QueuePattern
 from astyqueue.dispatch.subscription import QueueIdentity, QueueOptions, Subscription
 from astyqueue.durations import Duration, as_microseconds

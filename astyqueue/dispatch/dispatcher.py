@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from astyqueue.dispatch.builder import DispatcherBuilder, DispatcherPlan, HandlerOptions, queue_options
-from astyqueue.dispatch.handlers import AsyncCall, BatchCall, Call, Factory
+from astyqueue.dispatch.handlers.handler import AsyncCall, BatchCall, Call, Factory
 from astyqueue.dispatch.monitor import DispatcherMonitor
 from astyqueue.dispatch.presence.worker_presence import WorkerPresence
 from astyqueue.dispatch.served_queues import ServedQueues

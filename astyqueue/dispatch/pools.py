@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from astyqueue.clock import Clock
-from astyqueue.dispatch.batch_execution import perform_batch
-from astyqueue.dispatch.execution import HandlerExecutions
-from astyqueue.dispatch.handlers import Kind, LineKey
+from astyqueue.dispatch.execution.batch_execution import perform_batch
+from astyqueue.dispatch.execution.delivery_execution import HandlerExecutions
+from astyqueue.dispatch.execution.waiting_lines import Pool, WaitingLines
+from astyqueue.dispatch.handlers.handler import Kind, LineKey
 from astyqueue.dispatch.running_executions import BegunExecution, Execution
 from astyqueue.dispatch.slots import FreeSlots, SlotPool
 from astyqueue.dispatch.stacks import stack_of
-from astyqueue.dispatch.waiting_lines import Pool, WaitingLines
 from astyqueue.errors import ThreadsDied
 from astyqueue.queue.delivery.base_delivery import DeliveryFactory
 from astyqueue.queue.delivery.delivery import Delivery
@@ -24,7 +24,7 @@ from astyqueue.units import SECOND
 if TYPE_CHECKING:
     import asyncio
 
-    from astyqueue.dispatch.asyncio_execution import CallersLoop, CoroutinePool
+    from astyqueue.dispatch.execution.asyncio_execution import CallersLoop, CoroutinePool
     from astyqueue.dispatch.processes.children import ProcessChildren
 
 #: The default number of coroutines in flight.
@@ -125,7 +125,7 @@ class HandlerPools:
 
     def _coroutine_pool(self) -> CoroutinePool:
         if self._coroutines is None:
-            from astyqueue.dispatch.asyncio_execution import CoroutinePool  # noqa: PLC0415 - asyncio costs 50 ms
+            from astyqueue.dispatch.execution.asyncio_execution import CoroutinePool  # noqa: PLC0415 - asyncio costs 50 ms
 
             options = self._options
             self._coroutines = CoroutinePool(
@@ -151,7 +151,7 @@ class HandlerPools:
     @staticmethod
     def awaited(queue: MessageQueue) -> DeliveryFactory:
         """Makes the deliveries that `async def` handlers get."""
-        from astyqueue.dispatch.asyncio_execution import awaited_deliveries  # noqa: PLC0415 - asyncio costs 50 ms
+        from astyqueue.dispatch.execution.asyncio_execution import awaited_deliveries  # noqa: PLC0415 - asyncio costs 50 ms
 
         return awaited_deliveries(queue)
 

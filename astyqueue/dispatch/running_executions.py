@@ -10,7 +10,7 @@ import threading
 from typing import Final
 
 from astyqueue.clock import Clock
-from astyqueue.dispatch.handlers import Handler
+from astyqueue.dispatch.handlers.handler import Handler
 from astyqueue.ids import Id
 from astyqueue.queue.delivery.delivery import Delivery
 from astyqueue.units import BEGINNING, SECOND, MonotonicUs

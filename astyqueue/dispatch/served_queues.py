@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Final
 
 from astyqueue.dispatch.builder import DispatcherPlan
-from astyqueue.dispatch.handler_registry import HandlerRegistry
+from astyqueue.dispatch.handlers.handler_registry import HandlerRegistry
 from astyqueue.dispatch.monitor import DispatcherMonitor
 from astyqueue.dispatch.queue_patterns import PatternWatch, QueuePattern
 from astyqueue.dispatch.step_loop import StepLoop

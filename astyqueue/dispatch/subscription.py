@@ -20,13 +20,13 @@ from typing import Final, NamedTuple, Self, cast
 
 from astyqueue.dispatch.claim_loop import ClaimLoop, flush
 from astyqueue.dispatch.delivery_limits import InFlightLimit, MessageQuota
-from astyqueue.dispatch.execution import DeliveryOutcome
-from astyqueue.dispatch.handler_registry import HandlerRegistry
-from astyqueue.dispatch.handlers import LineKey
+from astyqueue.dispatch.execution.delivery_execution import DeliveryOutcome
+from astyqueue.dispatch.execution.waiting_lines import LineOptions, WaitingLines
+from astyqueue.dispatch.handlers.handler import LineKey
+from astyqueue.dispatch.handlers.handler_registry import HandlerRegistry
 from astyqueue.dispatch.pools import HandlerPools
 from astyqueue.dispatch.running_executions import Execution
 from astyqueue.dispatch.step_loop import StepTask
-from astyqueue.dispatch.waiting_lines import LineOptions, WaitingLines
 from astyqueue.dispatch.worker_log import HeldThreads, log_event, short
 from astyqueue.errors import AlreadySettled, AstyqueueError
 from astyqueue.model.health import StuckReport

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple, ParamSpec
 
 from astyqueue import event_log
 from astyqueue.clock import Clock, SystemClock
-from astyqueue.dispatch.handlers import TASK, Handler, Kind
+from astyqueue.dispatch.handlers.handler import TASK, Handler, Kind
 from astyqueue.dispatch.stacks import traceback_text, without_middle
 from astyqueue.errors import Reject as RejectError
 from astyqueue.errors import Retry, Snooze

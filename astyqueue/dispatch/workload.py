@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from astyqueue.dispatch.builder import DispatcherPlan
-from astyqueue.dispatch.handlers import TASK, Kind, LineKey
+from astyqueue.dispatch.handlers.handler import TASK, Kind, LineKey
 from astyqueue.dispatch.monitor import DispatcherMonitor
 from astyqueue.dispatch.running_executions import Execution
 from astyqueue.dispatch.subscription import QueueIdentity, Subscription

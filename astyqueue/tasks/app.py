@@ -8,7 +8,7 @@ from typing import ParamSpec, Self, TypeVar, Unpack, overload
 
 from astyqueue.clock import Clock
 from astyqueue.dispatch.dispatcher import Dispatcher
-from astyqueue.dispatch.middleware import AnyMiddleware
+from astyqueue.dispatch.handlers.middleware import AnyMiddleware
 from astyqueue.durations import Duration
 from astyqueue.observe import Observer
 from astyqueue.queue.hooks import Hook

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from astyqueue.clock import Clock
-from astyqueue.dispatch.handlers import Handler, Kind
-from astyqueue.dispatch.middleware import AnyMiddleware, check_middleware
+from astyqueue.dispatch.handlers.handler import Handler, Kind
+from astyqueue.dispatch.handlers.middleware import AnyMiddleware, check_middleware
 from astyqueue.dispatch.queue_patterns import is_pattern
 from astyqueue.dispatch.worker_log import some
 from astyqueue.durations import as_microseconds

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, TypeVar, cast
 
-from astyqueue.dispatch.handlers import (
+from astyqueue.dispatch.handlers.handler import (
     TASK,
     Batch,
     Handler,
@@ -20,7 +20,7 @@ from astyqueue.dispatch.handlers import (
     refuse_unfinished,
     wanted_kind,
 )
-from astyqueue.dispatch.import_path import import_path_of, imported_name
+from astyqueue.dispatch.handlers.import_path import import_path_of, imported_name
 from astyqueue.durations import Duration, as_microseconds
 from astyqueue.errors import AlreadySettled, BadInput, LeaseLost
 from astyqueue.model.message import Message

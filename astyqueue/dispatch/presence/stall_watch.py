@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from astyqueue.clock import Clock, microseconds
-from astyqueue.dispatch.handlers import TASK
+from astyqueue.dispatch.handlers.handler import TASK
 from astyqueue.dispatch.worker_log import HeldThreads
 from astyqueue.dispatch.workload import DispatcherWorkload
 from astyqueue.model.presence import RunningTask

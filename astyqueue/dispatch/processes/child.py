@@ -22,10 +22,10 @@ from datetime import datetime
 from types import FrameType
 from typing import Final, cast
 
-from astyqueue.dispatch.forked_children import end_forked_children
-from astyqueue.dispatch.handlers import Call, Handler, perform
-from astyqueue.dispatch.import_path import find
+from astyqueue.dispatch.handlers.handler import Call, Handler, perform
+from astyqueue.dispatch.handlers.import_path import find
 from astyqueue.dispatch.processes.channel import Channel, Frame
+from astyqueue.dispatch.processes.forked_children import end_forked_children
 from astyqueue.dispatch.processes.forwarded_delivery import ForwardedDelivery, Values, arrived
 from astyqueue.dispatch.stacks import traceback_text
 from astyqueue.durations import Duration, as_microseconds, instant_of

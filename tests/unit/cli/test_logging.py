@@ -16,7 +16,7 @@ import pytest
 from astyqueue import Dispatcher, MessageQueue
 from astyqueue.cli.errors import warn
 from astyqueue.cli.logging import BatchedLines, configure
-from astyqueue.dispatch.handlers import Handler
+from astyqueue.dispatch.handlers.handler import Handler
 from astyqueue.dispatch.worker_log import DeliveryLog, log_event
 from astyqueue.ids import LEAST
 from astyqueue.model.envelope import MessageId

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from astyqueue.clock import Clock
 from astyqueue.dispatch.builder import DispatcherBuilder
 from astyqueue.dispatch.dispatcher import Dispatcher
-from astyqueue.dispatch.handlers import AsyncCall, Call
+from astyqueue.dispatch.handlers.handler import AsyncCall, Call
 from astyqueue.errors import StoreUnavailable
 from astyqueue.observe.observers import Observer
 from astyqueue.protocol.steps import Commit, Request

@@ -14,7 +14,7 @@ import pytest
 from astyqueue import MessageQueue, aio
 from astyqueue.clock import SystemClock
 from astyqueue.dispatch.dispatcher import Dispatcher
-from astyqueue.dispatch.handlers import AsyncCall, Call
+from astyqueue.dispatch.handlers.handler import AsyncCall, Call
 from astyqueue.errors import BadSetting, HandlersStuck, Reject, Retry, Snooze
 from astyqueue.queue.delivery.delivery import Delivery
 from astyqueue.stores.memory import MemoryStore

@@ -10,7 +10,7 @@ import pytest
 from astyqueue import aio
 from astyqueue.dispatch.builder import DispatcherBuilder
 from astyqueue.dispatch.dispatcher import Dispatcher
-from astyqueue.dispatch.handlers import Batch, BatchCall, Handler
+from astyqueue.dispatch.handlers.handler import Batch, BatchCall, Handler
 from astyqueue.errors import BadSetting
 from astyqueue.queue.delivery.delivery import Delivery
 from astyqueue.testing import TimeMachine

@@ -8,9 +8,9 @@ import pytest
 
 from astyqueue import Connection, Dispatcher, aio
 from astyqueue.dispatch.delivery_limits import AdaptivePrefetch, MessageQuota
-from astyqueue.dispatch.execution import HandlerExecutions
-from astyqueue.dispatch.handler_registry import HandlerRegistry
-from astyqueue.dispatch.handlers import Handler
+from astyqueue.dispatch.execution.delivery_execution import HandlerExecutions
+from astyqueue.dispatch.handlers.handler import Handler
+from astyqueue.dispatch.handlers.handler_registry import HandlerRegistry
 from astyqueue.queue.delivery.delivery import Delivery
 from astyqueue.queue.queue import MessageQueue
 from astyqueue.queue.runtime import ReceiveRequest

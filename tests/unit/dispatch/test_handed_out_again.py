@@ -9,9 +9,9 @@ import pytest
 
 from astyqueue import Delivery, MessageQueue
 from astyqueue.dispatch.delivery_limits import AdaptivePrefetch, MessageQuota
-from astyqueue.dispatch.execution import HandlerExecutions
-from astyqueue.dispatch.handler_registry import HandlerRegistry
-from astyqueue.dispatch.handlers import Handler
+from astyqueue.dispatch.execution.delivery_execution import HandlerExecutions
+from astyqueue.dispatch.handlers.handler import Handler
+from astyqueue.dispatch.handlers.handler_registry import HandlerRegistry
 from astyqueue.queue.runtime import ReceiveRequest
 from astyqueue.stores.memory import MemoryStore
 from astyqueue.testing import TimeMachine

@@ -10,7 +10,7 @@ import pytest
 
 from astyqueue.dispatch.builder import DispatcherBuilder
 from astyqueue.dispatch.dispatcher import Dispatcher
-from astyqueue.dispatch.handlers import Call, Handler
+from astyqueue.dispatch.handlers.handler import Call, Handler
 from astyqueue.dispatch.worker_log import DeliveryLog
 from astyqueue.errors import BadInput, BadSetting, Reject, Retry, Snooze
 from astyqueue.queue.delivery.delivery import Delivery

@@ -12,8 +12,8 @@ import pytest
 from astyqueue import MessageQueue
 from astyqueue.dispatch.builder import DispatcherBuilder, DispatcherPlan
 from astyqueue.dispatch.dispatcher import Dispatcher
-from astyqueue.dispatch.handler_registry import HandlerRegistry
-from astyqueue.dispatch.handlers import Call
+from astyqueue.dispatch.handlers.handler import Call
+from astyqueue.dispatch.handlers.handler_registry import HandlerRegistry
 from astyqueue.dispatch.monitor import DispatcherMonitor
 from astyqueue.dispatch.queue_patterns import PatternWatch, QueuePattern
 from astyqueue.dispatch.step_loop import StepLoop

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from astyqueue.dispatch.handlers import Call
+from astyqueue.dispatch.handlers.handler import Call
 from astyqueue.durations import Duration
 from astyqueue.errors import Reject, Retry, Snooze, Vetoed
 from astyqueue.protocol.layout.columns import State, Type, decode_dead, decode_timer

@@ -17,7 +17,7 @@ import pytest
 
 from astyqueue.dispatch.builder import DispatcherBuilder
 from astyqueue.dispatch.dispatcher import Dispatcher
-from astyqueue.dispatch.handlers import Call
+from astyqueue.dispatch.handlers.handler import Call
 from astyqueue.dispatch.processes import child
 from astyqueue.errors import BadSetting
 from astyqueue.queue.delivery.delivery import Delivery

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from astyqueue.dispatch.dispatcher import Dispatcher
-from astyqueue.dispatch.handlers import Call
+from astyqueue.dispatch.handlers.handler import Call
 from astyqueue.errors import ThreadsDied
 from astyqueue.model.envelope import FORMAT
 from astyqueue.protocol.layout.columns import message_name

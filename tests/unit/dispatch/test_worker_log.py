@@ -41,7 +41,7 @@ def raised_inside(path: str, error: Exception) -> Exception:
 
 
 def test_a_traceback_leaves_out_the_frames_of_astyqueue_also_of_causes_contexts_and_groups() -> None:
-    path = f"{PACKAGE}/dispatch/execution.py"
+    path = f"{PACKAGE}/dispatch/execution/delivery_execution.py"
     error = raised_inside(path, ValueError("outer"))
     error.__cause__ = raised_inside(path, KeyError("cause"))
     error.__cause__.__context__ = raised_inside(path, OSError("context"))

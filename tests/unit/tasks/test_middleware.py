@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterator
 import pytest
 
 from astyqueue import BatchedCall, BatchMiddleware, aio
-from astyqueue.dispatch.middleware import AnyMiddleware, Middleware
+from astyqueue.dispatch.handlers.middleware import AnyMiddleware, Middleware
 from astyqueue.errors import BadSetting
 from astyqueue.queue.delivery.delivery import Delivery
 from astyqueue.tasks import App

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from astyqueue.clock import Clock
 from astyqueue.dispatch.consumers import Consumer, ConsumerManager, Credit
-from astyqueue.dispatch.execution import HandlerExecutions
-from astyqueue.dispatch.handlers import Batch, refuse_unfinished
+from astyqueue.dispatch.execution.delivery_execution import HandlerExecutions
+from astyqueue.dispatch.handlers.handler import Batch, refuse_unfinished
 from astyqueue.dispatch.running_executions import BegunExecution, Cancelled
 from astyqueue.queue.delivery.delivery import Delivery
 from astyqueue.waiting import Wakeup

@@ -14,8 +14,8 @@ from typing import Final, cast
 
 from astyqueue import errors
 from astyqueue.dispatch.delivery_limits import AdaptivePrefetch, MessageQuota
-from astyqueue.dispatch.handler_registry import HandlerRegistry
-from astyqueue.dispatch.handlers import TASK, Kind, LineKey, perform
+from astyqueue.dispatch.handlers.handler import TASK, Kind, LineKey, perform
+from astyqueue.dispatch.handlers.handler_registry import HandlerRegistry
 from astyqueue.dispatch.running_executions import BegunExecution, Execution, ExecutionsUnderWay, Interrupted
 from astyqueue.dispatch.worker_log import DeliveryLog
 from astyqueue.durations import as_microseconds, instant_of

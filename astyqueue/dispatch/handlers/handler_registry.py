@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 from typing import Final
 
-from astyqueue.dispatch.handlers import TASK, Batch, Call, Factory, Handler, Kind, LineKey
-from astyqueue.dispatch.middleware import HandlerWrapping
+from astyqueue.dispatch.handlers.handler import TASK, Batch, Call, Factory, Handler, Kind, LineKey
+from astyqueue.dispatch.handlers.middleware import HandlerWrapping
 from astyqueue.errors import BadSetting
 from astyqueue.queue.delivery.delivery import Delivery
 

@@ -12,11 +12,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from astyqueue.dispatch.batch_execution import BatchExecutions
 from astyqueue.dispatch.delivery_limits import AdaptivePrefetch, MessageQuota
-from astyqueue.dispatch.execution import HandlerExecutions
-from astyqueue.dispatch.handler_registry import HandlerRegistry
-from astyqueue.dispatch.handlers import TASK, Kind, LineKey
+from astyqueue.dispatch.execution.batch_execution import BatchExecutions
+from astyqueue.dispatch.execution.delivery_execution import HandlerExecutions
+from astyqueue.dispatch.handlers.handler import TASK, Kind, LineKey
+from astyqueue.dispatch.handlers.handler_registry import HandlerRegistry
 from astyqueue.dispatch.running_executions import BegunExecution, Execution
 from astyqueue.dispatch.slots import ClaimCredit, FreeSlots, ReadyDeliveries
 from astyqueue.protocol.claiming.selection import ClaimedMessage

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, cast
 
-from astyqueue.dispatch.handlers import AsyncCall, Call, Handler, Kind, handler_name, is_async, kind_of
+from astyqueue.dispatch.handlers.handler import AsyncCall, Call, Handler, Kind, handler_name, is_async, kind_of
 from astyqueue.errors import BadSetting
 from astyqueue.queue.delivery.delivery import Delivery
 

@@ -12,13 +12,13 @@ from typing import Final, NamedTuple
 
 from astyqueue.aio.queue import MessageQueue as AsyncQueue
 from astyqueue.dispatch.consumers import ConsumerManager, MultiQueueConsumer
-from astyqueue.dispatch.event_loop import LoopWatchdog, loop_for_handlers
-from astyqueue.dispatch.execution import HandlerExecutions
-from astyqueue.dispatch.handlers import AsyncCall, refuse_unfinished
+from astyqueue.dispatch.execution.delivery_execution import HandlerExecutions
+from astyqueue.dispatch.execution.event_loop import LoopWatchdog, loop_for_handlers
+from astyqueue.dispatch.execution.waiting_lines import WaitingLine
+from astyqueue.dispatch.handlers.handler import AsyncCall, refuse_unfinished
 from astyqueue.dispatch.running_executions import BegunExecution, Cancelled, Interrupted
 from astyqueue.dispatch.slots import FreeSlots
 from astyqueue.dispatch.stacks import stack_of_coroutine
-from astyqueue.dispatch.waiting_lines import WaitingLine
 from astyqueue.dispatch.worker_log import log_blocked
 from astyqueue.queue.delivery.base_delivery import DeliveryFactory
 from astyqueue.queue.delivery.delivery import Delivery

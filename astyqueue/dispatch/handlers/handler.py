@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
-from astyqueue.dispatch.import_path import import_path_of
+from astyqueue.dispatch.handlers.import_path import import_path_of
 from astyqueue.durations import Duration, as_microseconds
 from astyqueue.errors import BadSetting
 from astyqueue.queue.delivery.delivery import Delivery
