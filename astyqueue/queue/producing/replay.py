@@ -32,6 +32,7 @@ from astyqueue.queue.producing.placement import Placement
 from astyqueue.queue.producing.spooled import identified
 from astyqueue.queue.settings_sync import SettingsSync
 from astyqueue.spool import RefusedMessage, SpooledMessage
+from astyqueue.units import SECOND
 
 #: Records of one step: their messages are sent together.
 _LOT: Final = 500
@@ -221,7 +222,7 @@ def _spooled(data: bytes) -> Message | None:
         priority=one.id.priority,
         headers=envelope.headers,
         expires=None if envelope.expires is None else instant(envelope.expires),
-        lease=None if envelope.lease is None else envelope.lease / 1_000_000,
+        lease=None if envelope.lease is None else envelope.lease / SECOND,
         max_attempts=envelope.attempts,
         group=envelope.group,
         spooled=one,
