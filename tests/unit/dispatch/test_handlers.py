@@ -66,11 +66,11 @@ def test_a_factory_makes_handlers_by_name_and_is_asked_once_for_each(stage: Stag
 
 def test_what_a_factory_makes_may_have_options_of_its_own(stage: Stage) -> None:
     def factory(name: str) -> Handler:
-        return Handler(name, lambda _: 1 // 0, max_attempts=1)
+        return Handler(name, lambda _: dict[str, int]()["gone"], max_attempts=1)
 
     stage.queue.send(1, headers={"task": "one"})
     handled(stage, built(stage).handlers(factory), 1)
-    assert [reason for _, reason, _ in reasons(stage)] == ["ZeroDivisionError: integer division or modulo by zero"]
+    assert [reason for _, reason, _ in reasons(stage)] == ["KeyError: 'gone'"]
 
 
 def test_a_factory_that_fails_is_a_failed_attempt(stage: Stage) -> None:
