@@ -87,7 +87,7 @@ def scan_row(
         if level in waiting:
             yield from _fresh(snapshot, picked, level)
     yield from _again(snapshot, picked, due.parked[served:])
-    picked.more |= picked.room <= 0 or due.has_more or bool(picked.blocked)
+    picked.more |= picked.room <= 0 or due.has_more or picked.waiting > 0
     if picked.full and picked.room > 0:  # more messages can be passed only when blocked ones have become free
         picked.more = False
     return picked
@@ -159,10 +159,10 @@ def _levels_with_work(snapshot: RowSnapshot, now: int, asked: Sequence[int]) -> 
 
 
 def _again(snapshot: RowSnapshot, picked: ClaimPlan, due: list[Redelivery]) -> Steps[None]:
-    """Plan redeliveries while there is room. Blocked ones use up none, so where some were blocked, others follow."""
-    rest, blocked = due, -1
-    while rest and picked.room > 0 and blocked < len(picked.blocked):
-        blocked, reach = len(picked.blocked), picked.room + len(picked.blocked)
+    """Plan redeliveries while there is room. Those that must wait use up none, so where some were, others follow."""
+    rest, waiting = due, -1
+    while rest and picked.room > 0 and waiting < picked.waiting:
+        waiting, reach = picked.waiting, picked.room + picked.waiting
         yield from _again_in(snapshot, picked, rest[:reach])
         rest = rest[reach:]
 
@@ -173,9 +173,9 @@ def _again_in(snapshot: RowSnapshot, picked: ClaimPlan, wanted: list[Redelivery]
         present = yield from _read_by_name(
             snapshot, picked, [message_name(again.entry.priority, again.entry.id) for again in part]
         )
-        plan_redeliveries(picked, part, present)
+        plan_redeliveries(picked, part, present, snapshot.scans.heads)
         for column in present:
-            if column.name.id < ids.first_at(picked.now + 1):
+            if column.name.id < ids.first_at(picked.now + 1) and column.name.id not in picked.unlisted:
                 snapshot.scans.claimed_by_timer(column.name.priority, column.name.id)
     picked.more |= bool(wanted)
 
@@ -216,11 +216,11 @@ def _take_waiting(snapshot: RowSnapshot, picked: ClaimPlan, columns: list[Column
     """Plan those messages that nothing else lists and move the head past them; False if there was no room for one."""
     if not columns:
         return True
-    hidden, taken = picked.timers.hidden, picked.ids
+    hidden, unlisted, taken = picked.timers.hidden, picked.unlisted, picked.ids
     snapshot.ids_scanned += len(columns)
     for column in columns:
         id_, level = column.name.id, column.name.priority
-        waits = id_ not in hidden and id_ not in dead and id_ not in taken
+        waits = (id_ not in hidden or id_ in unlisted) and id_ not in dead and id_ not in taken
         if waits and not picked.take(Entry(id_, level, 0), column.value):
             return False
         snapshot.scans.cursors[level][0] = id_

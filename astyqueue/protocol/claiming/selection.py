@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
@@ -86,7 +86,8 @@ class ClaimPlan:
     `known` and `timers`: the header that its commit expects, and the timers that were read under it.
     `leaving`: the ids that leave each timer. `superseded`: messages that are deleted instead. `early`: messages that
     may not be claimed yet, by the moment (microseconds) until which they are hidden. `blocked`: messages that wait for
-    another one of their group. `buried`: messages to dead-letter, at most `burials`. `ending`: messages that this
+    another one of their group. `unlisted`: messages of groups that leave their timer for the line of ids, where earlier
+    ones of their group may wait. `buried`: messages to dead-letter, at most `burials`. `ending`: messages that this
     commit settles for good. `full`: no more messages may be blocked in the row, and one more would have to be.
     """
 
@@ -105,6 +106,7 @@ class ClaimPlan:
     superseded: list[Entry] = field(default_factory=list)
     early: dict[int, list[Entry]] = field(default_factory=dict)
     blocked: list[Entry] = field(default_factory=list)
+    unlisted: set[Id] = field(default_factory=set)
     ending: AbstractSet[Id] = frozenset()
     full: bool = False
     groups_taken: set[int] = field(default_factory=set)
@@ -137,6 +139,11 @@ class ClaimPlan:
         return bool(self.leased or self.dead or self.at_most_once or self.leaving or self.early or self.blocked)
 
     @property
+    def waiting(self) -> int:
+        """The number of messages that were read and must wait for others of their group."""
+        return len(self.blocked) + len(self.unlisted)
+
+    @property
     def ids(self) -> set[Id]:
         """The messages that are planned so far."""
         taken = {held.entry.id for sharing in self.leased.values() for held in sharing}
@@ -148,8 +155,11 @@ class ClaimPlan:
         """Whether its one message will be the only one that this process has leased."""
         return self.order.in_hand == 0 and not self.at_most_once and sum(map(len, self.leased.values())) == 1
 
-    def take(self, entry: Entry, value: bytes, part: Part | None = None) -> bool:
-        """Plan to lease, hide or dead-letter one message; False if this commit has no room for it."""
+    def take(self, entry: Entry, value: bytes, part: Part | None = None, *, scanned: Id | None = None) -> bool:
+        """Plan to lease, hide or dead-letter one message; False if this commit has no room for it.
+
+        `scanned`: for a message that a timer lists, how far the scan has come that may meet it later.
+        """
         if self.room <= 0:
             return False
         try:
@@ -158,7 +168,13 @@ class ClaimPlan:
             self.undecodable += 1
             return self._add_dead(entry, "undecodable", f"its message cannot be read: {error}")
         if envelope.group is not None:
+            if scanned is not None and not entry.group and scanned < entry.id < ids.first_at(self.now + 1):
+                self.unlisted.add(entry.id)
+                return True
             entry = entry._replace(group=group_hash(envelope.group))
+        return self._take_decoded(entry, envelope, part)
+
+    def _take_decoded(self, entry: Entry, envelope: Envelope, part: Part | None) -> bool:
         group = entry.group
         waits = group != 0 and self._waits(entry)
         if envelope.sent > self.now + AHEAD_AT_MOST and not waits:
@@ -351,12 +367,16 @@ def _of_timer(timer: Timer, now: int, *, company: bool) -> list[Redelivery]:
     ]
 
 
-def plan_redeliveries(picked: ClaimPlan, due: list[Redelivery], present: list[Column]) -> None:
-    """Plan messages of due timers while there is room; ids whose message is gone are dropped from their timer."""
+def plan_redeliveries(picked: ClaimPlan, due: list[Redelivery], present: list[Column], heads: Sequence[Id]) -> None:
+    """Plan messages of due timers while there is room; ids whose message is gone are dropped from their timer.
+
+    `heads`: how far the first scan has come, by priority. A message of a group beyond it that was never claimed is only
+    taken off its timer: earlier ones of its group may wait there too, and the scan meets all of them in their order.
+    """
     values = {column.name.id: column.value for column in present}
     for again in due:
         if picked.room <= 0:
             return
         value = values.get(again.entry.id)
-        if value is None or picked.take(again.entry, value, again.part):
+        if value is None or picked.take(again.entry, value, again.part, scanned=heads[again.entry.priority]):
             picked.leaving.setdefault(again.timer.name, set()).add(again.entry.id)

@@ -56,6 +56,16 @@ def _ignoring_groups() -> list[Patches]:
     return [mock.patch.object(ClaimPlan, "_waits", return_value=False)]
 
 
+def _out_of_line() -> list[Patches]:
+    """A listed message of a group is claimed although the scan has not met those before it."""
+    original = ClaimPlan.take
+
+    def mutated(plan: ClaimPlan, entry: Entry, value: bytes, part: Any = None, **_: Any) -> bool:  # noqa: ANN401 - handed on as it is
+        return original(plan, entry, value, part)
+
+    return [mock.patch.object(ClaimPlan, "take", mutated)]
+
+
 KIND_MUTANTS: Final = (
     Mutant("a superseded message is not marked", 200, _not_superseding),
     Mutant("an ack of a superseded message frees its key", 400, lambda: _settling_as_if_not_superseded(Ack)),
@@ -63,4 +73,5 @@ KIND_MUTANTS: Final = (
     Mutant("an extended lease is no longer superseded", 400, lambda: _settling_as_if_not_superseded(Extend)),
     Mutant("a claim delivers a superseded message again", 400, _delivering_again),
     Mutant("a claim ignores the group", 60, _ignoring_groups),
+    Mutant("a listed message of a group comes out of line", 4_000, _out_of_line, first=630),
 )

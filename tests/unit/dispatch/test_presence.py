@@ -154,6 +154,7 @@ def test_a_heartbeat_is_one_write_and_one_read_whatever_the_number_of_queues(sce
     assert kinds == [Send, Read]
 
 
+@pytest.mark.stores("memory", "sqlite")  # Cassandra forgets by the clock of its nodes
 def test_a_process_that_was_killed_is_stale_after_three_heartbeats_and_vanishes_after_twelve(scene: Scene) -> None:
     report = Presence("a:1:b", "a", 1, "0", scene.clock.now(), WorkerState.RUNNING, ["emails"], 1, 8, 0, [])
     run(protocol_report(report), scene.store)

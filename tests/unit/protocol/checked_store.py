@@ -149,12 +149,19 @@ def _unlawful(before: Picture, after: Picture, now: int) -> Iterator[str]:
     version = before.header.version if before.header else 0
     if before.header != after.header and (after.header is None or after.header.version != version + 1):
         yield "the header's version did not go up by one"
-    if (after.waiting & before.messages) - before.waiting:
-        yield "a message went back to waiting"
     was = before.places
+    for id_ in (after.waiting & before.messages) - before.waiting:
+        if id_ not in was or not _scanned_later(after.header, was[id_].entry):
+            yield "a message went back to waiting"
     for id_, place in after.places.items():
         if place.leased and id_ in before.messages:
             yield from _handed_out(was.get(id_), place, now)
+
+
+def _scanned_later(header: Header | None, one: Entry | Mark) -> bool:
+    return header is not None and all(
+        cursors[0] < one.id for cursors in header.cursors[one.priority : one.priority + 1]
+    )
 
 
 def _handed_out(was: Place | None, place: Place, now: int) -> Iterator[str]:

@@ -10,7 +10,7 @@ from astyqueue.protocol.admin.dead_letters import redrive
 from astyqueue.protocol.admin.delete import delete
 from astyqueue.protocol.claiming.claim import ClaimResult, claim
 from astyqueue.protocol.claiming.selection import ClaimRequest
-from astyqueue.protocol.layout.columns import State
+from astyqueue.protocol.layout.columns import State, message_name
 from astyqueue.protocol.row.group_index import MOST_BLOCKED
 from astyqueue.protocol.row.rescan import list_stranded
 from astyqueue.protocol.row.snapshot import RowSnapshot
@@ -181,6 +181,33 @@ def test_a_late_message_waits_its_turn_and_comes_before_the_later_ones() -> None
     assert blocked(scene) == [late.name.id, scene.sent[1]]
     settled(scene, first, ACK)
     assert handed(scene.do("bob")) == [late.name.id]
+    scene.store.require_lawful()
+
+
+def test_a_message_that_was_listed_before_a_scan_met_it_comes_after_the_earlier_ones_of_its_group() -> None:
+    """So does one that a spool forwards, or that was sent slowly, after a plain send."""
+    scene = one_group(3)
+    run(list_stranded(scene.process("cyd"), ROW, [message_name(0, id_) for id_ in scene.sent[1:]]), scene.store)
+    order: list[Id] = []
+    for _ in range(3):
+        claimed = scene.do("ann", want=1)
+        order += handed(claimed)
+        settled(scene, claimed, ACK)
+    assert order == scene.sent
+    assert blocked(scene) == []
+    scene.store.require_lawful()
+
+
+def test_a_listed_message_of_a_busy_group_is_not_listed_as_blocked_before_the_scan_has_met_those_before_it() -> None:
+    scene = one_group(1)
+    first = scene.do("ann", want=1)
+    scene.clock.advance(1)
+    [second, third] = [put_at(scene.now, number, group="a") for number in range(2)]
+    scene.put(second, third)
+    run(list_stranded(scene.process("cyd"), ROW, [third.name]), scene.store)
+    assert handed(scene.do("bob", want=1)) == []
+    settled(scene, first, ACK)
+    assert handed(scene.do("bob", want=1)) == [second.name.id]
     scene.store.require_lawful()
 
 
