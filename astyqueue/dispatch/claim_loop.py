@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable
 from typing import Final
 
@@ -28,6 +29,8 @@ _RECOVERED: Final = 10 * SECOND
 _TRIES: Final = (0, SECOND // 10, SECOND)
 #: Seconds that a drain waits for a hook that is running in another thread.
 _HOOK_TIMEOUT: Final = 5.0
+#: Seconds that a drain waits for a claim that is under way.
+_CLAIM_TIMEOUT: Final = 5.0
 
 
 class ClaimLoop:
@@ -46,6 +49,7 @@ class ClaimLoop:
         self._on_end = on_end
         self._wakeup = Wakeup(queue.clock)
         self._over = False
+        self._finished = threading.Event()
         self._failures = 0
 
     def __repr__(self) -> str:
@@ -55,6 +59,12 @@ class ClaimLoop:
 
     def steps(self) -> Steps[None]:
         """Serve until the end, or until the queue is closed."""
+        try:
+            yield from self._serve()
+        finally:
+            self._finished.set()
+
+    def _serve(self) -> Steps[None]:
         while not self._ended():
             began = self._queue.clock.monotonic()
             try:
@@ -97,6 +107,10 @@ class ClaimLoop:
         self._over = True
         self._wakeup.set()
         self._core.claimer.wake()
+
+    def wait(self) -> None:
+        """Wait until the claims have ended, at most five seconds: what the last one brought is handed over then."""
+        self._finished.wait(_CLAIM_TIMEOUT)
 
     def _recover(self, error: BaseException, began: MonotonicUs) -> Steps[None]:
         """Log an error and pause; each one in a row doubles the pause. Unexpected ones are logged with a traceback."""

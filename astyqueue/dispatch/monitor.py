@@ -107,6 +107,7 @@ class DispatcherMonitor:
         self._wait()
         self._each(lambda one: one.abandon())
         self._wait_for_outcomes()
+        self._each(lambda one: one.end_claims())
         self._each(lambda one: one.leave())
         self._pools.close()
         self.on_left()

@@ -225,15 +225,21 @@ class Subscription:
         for delivery, outcome in outcomes:
             self.executions.hand_in(delivery, outcome)
 
+    def end_claims(self) -> None:
+        """End the claims soon. One that is under way may still bring messages, which are released."""
+        if self._claims:
+            self._claims.end()
+
     def leave(self) -> None:
-        """Record the last outcomes and end the claims; a slot whose handler still runs ends after it."""
+        """End the claims and record the last outcomes; a slot whose handler still runs ends after it."""
+        self.end_claims()
+        if self._claims:
+            self._claims.wait()
         self.waiting.forget()
         flush(self.queue, self._claimer)
         with contextlib.suppress(AstyqueueError):  # the permit runs out
             self.queue.run(self._claimer.leave())
         self._log_lost()
-        if self._claims:
-            self._claims.end()
 
 
 def tasks_of(executions: Iterable[Execution]) -> list[str]:

@@ -11,14 +11,18 @@ from collections.abc import Callable
 
 import pytest
 
+from astyqueue.clock import SystemClock
+from astyqueue.dispatch.claim_loop import ClaimLoop
 from astyqueue.dispatch.dispatcher import Dispatcher
 from astyqueue.errors import Closed
 from astyqueue.observe.events import ObservedEvent, Settled
 from astyqueue.observe.observers import Observer
+from astyqueue.protocol.steps import Commit, Request
 from astyqueue.queue.delivery.base_delivery import BaseDelivery
 from astyqueue.queue.delivery.delivery import Delivery
 from astyqueue.queue.hooks import Hook
-from astyqueue.testing import TimeMachine
+from astyqueue.store import Store
+from astyqueue.testing import Faulty, TimeMachine
 from tests.support.places import Place
 from tests.unit.dispatch.conftest import Stages
 from tests.unit.dispatch.stage import DEADLINE, Gate, Stage
@@ -51,6 +55,40 @@ def test_a_drain_finishes_what_runs_and_gives_back_at_once_what_was_not_begun(st
     assert ended(draining)
     assert still.heard.outcomes[-1] == ("running", "acked")
     assert [delivery.attempt for delivery in still.queue.receive(10)] == [1, 1]
+
+
+class HoldingClaims(Faulty):
+    """A store whose answer to a claim comes once `go_on` is set."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.claimed, self.go_on = threading.Event(), threading.Event()
+
+    def perform(self, request: Request) -> object:
+        answer = super().perform(request)
+        if isinstance(request, Commit) and request.batch.row == "emails:0:0":
+            self.claimed.set()
+            assert self.go_on.wait(DEADLINE)
+        return answer
+
+
+def test_a_drain_gives_back_what_a_claim_brings_that_was_under_way(
+    stages: Stages, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = HoldingClaims(place.store(SystemClock()))
+    original = ClaimLoop.end
+
+    def end(claims: ClaimLoop) -> None:
+        original(claims)
+        store.go_on.set()
+
+    monkeypatch.setattr(ClaimLoop, "end", end)
+    stage = stages(store=store)
+    stage.queue.send("one")
+    dispatcher = stage.start(print)
+    assert store.claimed.wait(DEADLINE)
+    dispatcher.drain(None)
+    assert (stage.stats.received, stage.stats.released) == (1, 1)
 
 
 def test_a_drain_claims_nothing_more(still: Stage) -> None:
@@ -312,7 +350,9 @@ def test_a_forgotten_dispatcher_lets_the_interpreter_exit_and_loses_no_ack(place
     url = place.url
     program = """
         import sys, threading
-        from astyqueue.dispatch.dispatcher import Dispatcher
+        from astyqueue.clock import SystemClock
+from astyqueue.dispatch.claim_loop import ClaimLoop
+from astyqueue.dispatch.dispatcher import Dispatcher
         from astyqueue.queue.connection import connect
 
         queue = connect(sys.argv[1]).queue("emails", lease="1h")
