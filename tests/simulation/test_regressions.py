@@ -117,6 +117,23 @@ def test_a_poll_of_headers_that_passes_too_many_tombstones_is_not_repeated_at_on
     assert doorbell.next_time > clock.monotonic()
 
 
+def test_work_now_and_then_does_not_put_off_the_next_read_of_the_doorbell(clock: TimeMachine) -> None:
+    """A process was suspended during the last read, so that the next one comes two seconds later."""
+    doorbell = PacedDoorbell(Ring("mail", Layout(concurrency_shards=2)), clock)
+    reading = doorbell.read()
+    next(reading)
+    clock.advance("90s")
+    with pytest.raises(StopIteration):
+        reading.send([[]])
+    doorbell.set_pace(0, busy=False)
+    due = doorbell.next_time
+    assert due == clock.monotonic() + 2 * SECOND
+    for _ in range(4):
+        clock.advance("900ms")
+        doorbell.set_pace(0, busy=False)
+    assert doorbell.next_time == due
+
+
 @pytest.mark.parametrize("replaces", [False, True])
 def test_a_unique_send_of_unknown_outcome_that_cannot_be_looked_for_does_not_claim_that_nothing_was_sent(
     clock: TimeMachine, *, replaces: bool

@@ -27,11 +27,12 @@ class LeaderWait:
 
         In an idle queue this may read the activity log for all idle queues of the connection.
         """
+        activity = self.work.scheduler.activity
+        if activity.idle and activity.in_use:
+            return  # the doorbell has just rung; the next round polls all rows, as that may have hidden earlier rings
         until = self.work.permit.before_next(until)
         if self._idle(now):
-            yield from self.work.scheduler.activity.rest(
-                me, self._within(self._idle_event(now, wanting=wanting), until)
-            )
+            yield from activity.rest(me, self._within(self._idle_event(now, wanting=wanting), until))
         else:
             event = self.work.scheduler.next_event(now) if wanting else now + SECOND
             yield Rest(me, self._within(min(self.work.outcomes.next_event(), event), until))

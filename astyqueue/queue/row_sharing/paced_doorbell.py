@@ -58,7 +58,7 @@ class PacedDoorbell:
         self._noticed: int | None = None
         self._process = Client("", clock.now)
         self._cells: doorbell.DoorbellCells | None = None
-        self._next = BEGINNING
+        self._next = self._read_at = BEGINNING
         self._cost = 0
         self._echo: MonotonicUs | None = None
 
@@ -130,9 +130,12 @@ class PacedDoorbell:
         return self._next if self._echo is None else min(self._next, self._echo)
 
     def set_pace(self, quiet: int, *, busy: bool) -> None:
-        """Set the moment of the next read; `quiet` is the time since the last traffic, in microseconds."""
+        """Set the moment of the next read; `quiet` is the time since the last traffic, in microseconds.
+
+        The pause begins with the end of the last read: whoever works now and then must not begin it anew each time.
+        """
         pause, times = next((pause, times) for least, pause, times in _PACES if quiet < least)
-        self._next = self._clock.monotonic() + max(_BUSY if busy else pause, min(times * self._cost, _LONGEST))
+        self._next = self._read_at + max(_BUSY if busy else pause, min(times * self._cost, _LONGEST))
 
     def read(self, *also: Slice) -> Steps[tuple[DoorbellNews, list[list[Column]]]]:
         """Read what is new at the doorbell, and the columns of other slices in the same request."""
@@ -140,8 +143,11 @@ class PacedDoorbell:
         echo = self._echo is not None and began >= self._echo
         if echo:
             self._echo = None  # also if the read fails: it must not be repeated at once
-        cells, *found = yield from read(doorbell.cells(self._ring.queue), *also)
-        self._cost = self._clock.monotonic() - began
+        try:
+            cells, *found = yield from read(doorbell.cells(self._ring.queue), *also)
+        finally:
+            self._read_at = self._clock.monotonic()
+        self._cost = self._read_at - began
         current = doorbell.doorbell_cells(cells)
         before = self._cells or current  # the cells of the first read may be old, so they are not news
         self._cells = current

@@ -122,6 +122,26 @@ def test_a_message_without_a_notice_is_found_when_its_queue_has_its_turn(
     assert delay_of(process, "mail", lambda: sending.send(1)) <= 3 * TURN + SECOND
 
 
+@pytest.mark.parametrize("before_turn", [SECOND // 2, 3 * SECOND // 2])
+def test_a_ring_that_another_one_has_overwritten_is_heard_when_its_queue_has_its_turn(
+    store: Lossy, clock: TimeMachine, before_turn: int
+) -> None:
+    """The last ring names the row of a message that is due later, and no notice came."""
+    layout = Layout(concurrency_shards=16)
+    process = Process(clock, store, layout=layout)
+    process.become_idle()
+    process.pass_time(before_turn)
+    store.loses = True
+    sending = sender(store, clock, layout=layout)
+
+    def send() -> None:
+        sending.send(1)
+        clock.advance("10ms")
+        sending.send(1, delay=30)
+
+    assert delay_of(process, "mail", send) <= TURN + SECOND // 2
+
+
 def test_a_queue_without_credit_in_its_turn_looks_as_soon_as_it_has_some(store: Lossy, clock: TimeMachine) -> None:
     process = Process(clock, store)
     process.become_idle()
