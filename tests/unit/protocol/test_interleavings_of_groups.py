@@ -7,10 +7,12 @@ from functools import partial
 
 import pytest
 
-from astyqueue.protocol.layout.columns import Type
+from astyqueue.protocol.layout.columns import Type, message_name
+from astyqueue.protocol.row.rescan import list_stranded
 from astyqueue.protocol.row.snapshot import RowSnapshot
 from astyqueue.protocol.settling.outcomes import ACK, Extend, Outcome, Reject, Release
 from astyqueue.protocol.settling.settle import SettleRequest
+from astyqueue.protocol.steps import run
 from astyqueue.units import SECOND
 from tests.modelcheck.executor import Scenario
 from tests.modelcheck.explorer import explore
@@ -72,6 +74,14 @@ def claim_and_send(unguarded: Unguarded = ()) -> Scenario:
     )
 
 
+def claim_and_listed(unguarded: Unguarded = ()) -> Scenario:
+    """The second message is listed as due, and no scan has met either."""
+    scene = one_group(2, unguarded)
+    listed = [message_name(0, id_) for id_ in scene.sent[1:]]
+    run(list_stranded(scene.process("cyd"), scene.row, listed), scene.store)
+    return scene.world(ann=Taking(scene, "ann", want=1), bob=Taking(scene, "bob", want=1))
+
+
 SETTLES: dict[str, Callable[[int], Outcome]] = {
     "ack": lambda _: ACK,
     "reject": lambda _: Reject("rejected", "of no use", 1),
@@ -93,6 +103,7 @@ WORLDS: dict[str, Callable[..., Scenario]] = {
     "joined settle": claim_and_joined_settle,
     "expiry": claim_and_expiry,
     "send": claim_and_send,
+    "listed": claim_and_listed,
     **{name: settled_by(name) for name in SETTLES},
 }
 
