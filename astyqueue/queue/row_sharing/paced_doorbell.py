@@ -132,7 +132,7 @@ class PacedDoorbell:
     def set_pace(self, quiet: int, *, busy: bool) -> None:
         """Set the moment of the next read; `quiet` is the time since the last traffic, in microseconds.
 
-        The pause begins with the end of the last read: whoever works now and then must not begin it anew each time.
+        The pause begins with the end of the last read: a process with some work now and then must not begin it anew.
         """
         pause, times = next((pause, times) for least, pause, times in _PACES if quiet < least)
         self._next = self._read_at + max(_BUSY if busy else pause, min(times * self._cost, _LONGEST))
