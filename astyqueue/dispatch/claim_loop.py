@@ -29,8 +29,6 @@ _RECOVERED: Final = 10 * SECOND
 _TRIES: Final = (0, SECOND // 10, SECOND)
 #: Seconds that a drain waits for a hook that is running in another thread.
 _HOOK_TIMEOUT: Final = 5.0
-#: Seconds that a drain waits for a claim that is under way.
-_CLAIM_TIMEOUT: Final = 5.0
 
 
 class ClaimLoop:
@@ -108,9 +106,14 @@ class ClaimLoop:
         self._wakeup.set()
         self._core.claimer.wake()
 
-    def wait(self) -> None:
-        """Wait until the claims have ended, at most five seconds: what the last one brought is handed over then."""
-        self._finished.wait(_CLAIM_TIMEOUT)
+    @property
+    def ending(self) -> bool:
+        """Whether it is to end, and has not yet."""
+        return self._over and not self._finished.is_set()
+
+    def finished(self, timeout: float = 0) -> bool:
+        """Wait up to `timeout` seconds until the claims have ended: what the last one brought is handed over then."""
+        return self._finished.wait(timeout)
 
     def _recover(self, error: BaseException, began: MonotonicUs) -> Steps[None]:
         """Log an error and pause; each one in a row doubles the pause. Unexpected ones are logged with a traceback."""

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from itertools import chain
 from typing import Final
 
-from astyqueue.clock import Clock
+from astyqueue.clock import Clock, SystemClock
 from astyqueue.dispatch.pools import HandlerPools
 from astyqueue.dispatch.subscription import QueueIdentity, Subscription, tasks_of
 from astyqueue.dispatch.worker_log import REMIND, log_event, log_traceback, some
@@ -19,7 +19,12 @@ from astyqueue.waiting import Wakeup
 
 #: How long a stop waits for a user's hook that is asked about the outcome of a handler that has ended.
 _CONCLUDED_WITHIN: Final = SECOND
-#: The pause between looks at a queue that leaves while messages to be handled here, at most once, wait for a slot.
+#: How long a drain waits for the claims under way of all queues together, should the store not answer.
+_CLAIMS_ENDED_WITHIN: Final = 5 * SECOND
+#: Seconds until the other queues are looked after again, should the store not answer the last claim of one that leaves.
+_CLAIM_LEAVES_WITHIN: Final = 0.5
+#: The pause between looks at a queue that leaves while messages to be handled here, at most once, wait for a slot, or
+#: while its last claim is under way.
 _LEAVING: Final = SECOND // 10
 
 
@@ -99,7 +104,7 @@ class DispatcherMonitor:
         while self._drained_by is None:
             self._look_after()
             self._let_leave()
-            waits = any(len(one.waiting) for one in self._leaving)
+            waits = any(len(one.waiting) or one.ends_claims for one in self._leaving)
             self._rest(self._clock.monotonic() + _LEAVING if waits else ENDLESS)
         log_event(logging.INFO, "drain", queues=some(one.name for one in self.subscriptions))
         self._each(lambda one: one.shut())
@@ -107,7 +112,7 @@ class DispatcherMonitor:
         self._wait()
         self._each(lambda one: one.abandon())
         self._wait_for_outcomes()
-        self._each(lambda one: one.end_claims())
+        self._end_claims()
         self._each(lambda one: one.leave())
         self._pools.close()
         self.on_left()
@@ -140,6 +145,9 @@ class DispatcherMonitor:
                 continue  # delivered at most once: these are handled here
             self._pools.remove_queue(one.waiting)
             if self._pools.is_busy_with(one.waiting):
+                continue
+            self._safely(lambda leaving: leaving.end_claims(), one)
+            if not one.claims_ended(_CLAIM_LEAVES_WITHIN):
                 continue
             self._safely(lambda leaving: leaving.leave(), one)
             self._pools.forget_queue(one.waiting)
@@ -191,6 +199,14 @@ class DispatcherMonitor:
         while not self._quiet and self._clock.monotonic() < (until := self._drained_by or BEGINNING):
             self._rest(until)
             self._look_after()
+
+    def _end_claims(self) -> None:
+        """End all claims, and wait for those that are under way: what they bring is released with the last outcomes."""
+        self._each(lambda one: one.end_claims())
+        real = SystemClock()  # a claim waits for the store
+        until = real.monotonic() + _CLAIMS_ENDED_WITHIN
+        for one in self.subscriptions:
+            one.claims_ended(max(0, until - real.monotonic()) / SECOND)
 
     def _wait_for_outcomes(self) -> None:
         """Wait for threads that are handing in the outcome of a handler that has ended, or it would not be recorded."""

@@ -230,11 +230,17 @@ class Subscription:
         if self._claims:
             self._claims.end()
 
+    def claims_ended(self, timeout: float = 0) -> bool:
+        """Wait up to `timeout` seconds until no claim is under way; whether none is."""
+        return self._claims is None or self._claims.finished(timeout)
+
+    @property
+    def ends_claims(self) -> bool:
+        """Whether its claims are to end, and one is still under way."""
+        return self._claims is not None and self._claims.ending
+
     def leave(self) -> None:
-        """End the claims and record the last outcomes; a slot whose handler still runs ends after it."""
-        self.end_claims()
-        if self._claims:
-            self._claims.wait()
+        """Record the last outcomes; a slot whose handler still runs ends after it."""
         self.waiting.forget()
         flush(self.queue, self._claimer)
         with contextlib.suppress(AstyqueueError):  # the permit runs out

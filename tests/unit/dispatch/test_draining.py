@@ -12,6 +12,7 @@ from collections.abc import Callable
 import pytest
 
 from astyqueue.clock import SystemClock
+from astyqueue.dispatch import monitor
 from astyqueue.dispatch.claim_loop import ClaimLoop
 from astyqueue.dispatch.dispatcher import Dispatcher
 from astyqueue.errors import Closed
@@ -23,6 +24,7 @@ from astyqueue.queue.delivery.delivery import Delivery
 from astyqueue.queue.hooks import Hook
 from astyqueue.store import Store
 from astyqueue.testing import Faulty, TimeMachine
+from astyqueue.units import SECOND
 from tests.support.places import Place
 from tests.unit.dispatch.conftest import Stages
 from tests.unit.dispatch.stage import DEADLINE, Gate, Stage
@@ -89,6 +91,20 @@ def test_a_drain_gives_back_what_a_claim_brings_that_was_under_way(
     assert store.claimed.wait(DEADLINE)
     dispatcher.drain(None)
     assert (stage.stats.received, stage.stats.released) == (1, 1)
+
+
+def test_a_drain_ends_although_the_store_does_not_answer_a_claim(
+    stages: Stages, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(monitor, "_CLAIMS_ENDED_WITHIN", SECOND // 100)
+    store = HoldingClaims(place.store(SystemClock()))
+    stage = stages(store=store)
+    stage.queue.send("one")
+    dispatcher = stage.start(print)
+    assert store.claimed.wait(DEADLINE)
+    dispatcher.drain(None)
+    assert stage.stats.released == 0
+    store.go_on.set()
 
 
 def test_a_drain_claims_nothing_more(still: Stage) -> None:
@@ -350,9 +366,7 @@ def test_a_forgotten_dispatcher_lets_the_interpreter_exit_and_loses_no_ack(place
     url = place.url
     program = """
         import sys, threading
-        from astyqueue.clock import SystemClock
-from astyqueue.dispatch.claim_loop import ClaimLoop
-from astyqueue.dispatch.dispatcher import Dispatcher
+        from astyqueue.dispatch.dispatcher import Dispatcher
         from astyqueue.queue.connection import connect
 
         queue = connect(sys.argv[1]).queue("emails", lease="1h")

@@ -302,7 +302,7 @@ def test_the_parts_of_a_dispatcher_say_in_a_debugger_what_they_do(crew: Crew) ->
     monitor.remove(one)
     monitor.drain(0)
     assert repr(monitor) == "<DispatcherMonitor of 1 queues, 1 leaving: drains>"
-    one.leave()
+    one.end_claims()
     assert repr(one).endswith("<ClaimLoop of one: ended>>")
     monitor.finish()
     assert repr(monitor).endswith(": finished>")
