@@ -1,4 +1,4 @@
-"""A store that fails, and what is lost meanwhile: nothing, and no thread."""
+"""A store that fails or answers late, and what is lost meanwhile: nothing, and no thread."""
 
 from __future__ import annotations
 
@@ -8,11 +8,15 @@ import threading
 import pytest
 
 from astyqueue.clock import SystemClock
+from astyqueue.dispatch import monitor
+from astyqueue.dispatch.claim_loop import ClaimLoop
 from astyqueue.errors import OutcomeUnknown, StoreUnavailable
-from astyqueue.protocol.steps import Commit, Read
+from astyqueue.protocol.steps import Commit, Read, Request
 from astyqueue.queue.delivery.base_delivery import BaseDelivery
 from astyqueue.queue.hooks import Hook
-from astyqueue.testing import Failing, TimeMachine
+from astyqueue.store import Store
+from astyqueue.testing import Failing, Faulty, TimeMachine
+from astyqueue.units import SECOND
 from tests.support.places import Place
 from tests.unit.dispatch.conftest import Stages
 from tests.unit.dispatch.stage import DEADLINE, Breaking, Gate, Stage
@@ -118,3 +122,51 @@ def test_what_a_dispatcher_gives_back_because_nobody_has_time_for_it_is_no_hooks
     stage.queue.run(stage.queue.core.claimer.flush())
     stage.when(lambda: ("too late", "released") in stage.heard.outcomes)
     gate.open.set()
+
+
+class HoldingClaims(Faulty):
+    """A store whose answer to a claim comes once `go_on` is set."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.claimed, self.go_on = threading.Event(), threading.Event()
+
+    def perform(self, request: Request) -> object:
+        answer = super().perform(request)
+        if isinstance(request, Commit) and request.batch.row == "emails:0:0":
+            self.claimed.set()
+            assert self.go_on.wait(DEADLINE)
+        return answer
+
+
+def test_a_drain_gives_back_what_a_claim_brings_that_was_under_way(
+    stages: Stages, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = HoldingClaims(place.store(SystemClock()))
+    original = ClaimLoop.end
+
+    def end(claims: ClaimLoop) -> None:
+        original(claims)
+        store.go_on.set()
+
+    monkeypatch.setattr(ClaimLoop, "end", end)
+    stage = stages(store=store)
+    stage.queue.send("one")
+    dispatcher = stage.start(print)
+    assert store.claimed.wait(DEADLINE)
+    dispatcher.drain(None)
+    assert (stage.stats.received, stage.stats.released) == (1, 1)
+
+
+def test_a_drain_ends_although_the_store_does_not_answer_a_claim(
+    stages: Stages, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(monitor, "_CLAIMS_ENDED_WITHIN", SECOND // 100)
+    store = HoldingClaims(place.store(SystemClock()))
+    stage = stages(store=store)
+    stage.queue.send("one")
+    dispatcher = stage.start(print)
+    assert store.claimed.wait(DEADLINE)
+    dispatcher.drain(None)
+    assert stage.stats.released == 0
+    store.go_on.set()

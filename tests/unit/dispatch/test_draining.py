@@ -11,20 +11,14 @@ from collections.abc import Callable
 
 import pytest
 
-from astyqueue.clock import SystemClock
-from astyqueue.dispatch import monitor
-from astyqueue.dispatch.claim_loop import ClaimLoop
 from astyqueue.dispatch.dispatcher import Dispatcher
 from astyqueue.errors import Closed
 from astyqueue.observe.events import ObservedEvent, Settled
 from astyqueue.observe.observers import Observer
-from astyqueue.protocol.steps import Commit, Request
 from astyqueue.queue.delivery.base_delivery import BaseDelivery
 from astyqueue.queue.delivery.delivery import Delivery
 from astyqueue.queue.hooks import Hook
-from astyqueue.store import Store
-from astyqueue.testing import Faulty, TimeMachine
-from astyqueue.units import SECOND
+from astyqueue.testing import TimeMachine
 from tests.support.places import Place
 from tests.unit.dispatch.conftest import Stages
 from tests.unit.dispatch.stage import DEADLINE, Gate, Stage
@@ -57,54 +51,6 @@ def test_a_drain_finishes_what_runs_and_gives_back_at_once_what_was_not_begun(st
     assert ended(draining)
     assert still.heard.outcomes[-1] == ("running", "acked")
     assert [delivery.attempt for delivery in still.queue.receive(10)] == [1, 1]
-
-
-class HoldingClaims(Faulty):
-    """A store whose answer to a claim comes once `go_on` is set."""
-
-    def __init__(self, store: Store) -> None:
-        super().__init__(store)
-        self.claimed, self.go_on = threading.Event(), threading.Event()
-
-    def perform(self, request: Request) -> object:
-        answer = super().perform(request)
-        if isinstance(request, Commit) and request.batch.row == "emails:0:0":
-            self.claimed.set()
-            assert self.go_on.wait(DEADLINE)
-        return answer
-
-
-def test_a_drain_gives_back_what_a_claim_brings_that_was_under_way(
-    stages: Stages, place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store = HoldingClaims(place.store(SystemClock()))
-    original = ClaimLoop.end
-
-    def end(claims: ClaimLoop) -> None:
-        original(claims)
-        store.go_on.set()
-
-    monkeypatch.setattr(ClaimLoop, "end", end)
-    stage = stages(store=store)
-    stage.queue.send("one")
-    dispatcher = stage.start(print)
-    assert store.claimed.wait(DEADLINE)
-    dispatcher.drain(None)
-    assert (stage.stats.received, stage.stats.released) == (1, 1)
-
-
-def test_a_drain_ends_although_the_store_does_not_answer_a_claim(
-    stages: Stages, place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(monitor, "_CLAIMS_ENDED_WITHIN", SECOND // 100)
-    store = HoldingClaims(place.store(SystemClock()))
-    stage = stages(store=store)
-    stage.queue.send("one")
-    dispatcher = stage.start(print)
-    assert store.claimed.wait(DEADLINE)
-    dispatcher.drain(None)
-    assert stage.stats.released == 0
-    store.go_on.set()
 
 
 def test_a_drain_claims_nothing_more(still: Stage) -> None:

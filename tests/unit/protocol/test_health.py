@@ -8,7 +8,7 @@ import pytest
 
 from astyqueue import ids
 from astyqueue.diagnostics import Finding, Severity
-from astyqueue.model.health import findings_of, rest_of
+from astyqueue.model.health import DeathCounts, findings_of, rest_of
 from astyqueue.model.settings import Behaviour, Layout, Settings
 from astyqueue.protocol.admin.health import read_health
 from astyqueue.protocol.layout.columns import HEADER, Dead, State, Type, dead_name
@@ -202,6 +202,10 @@ def test_reasons_that_all_differ_are_not_all_remembered_and_all_letters_are_coun
     found = examined(stage)["dead letters of queue mail"]
     assert found.fact == "1502 (1500 failed, 2 rejected), 1502 of them within 1h"
     assert "most often (" in found.reason
+    counts = DeathCounts()
+    for number in range(1_500):
+        counts.count("failed", f"no user {number}", stage.clock.now(), stage.clock.now())
+    assert (counts.kinds["failed"], len(counts.reasons)) == (1_500, 1_000)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import sys
+import threading
 
 import pytest
 
@@ -12,11 +14,32 @@ from astyqueue.protocol.layout.columns import HEADER, message_name
 from astyqueue.protocol.steps import Steps
 from astyqueue.queue.consuming.leader_follower import Leadership
 from astyqueue.queue.hooks import HookNotifier
+from astyqueue.queue.metrics import QueueStats
 from astyqueue.store import Batch, Put, Store
 from astyqueue.stores.memory import MemoryStore
 from astyqueue.testing import Recording, TimeMachine
 from astyqueue.units import MonotonicUs
 from astyqueue.waiting import Wakeup
+
+
+def test_counters_lose_no_count_of_several_threads() -> None:
+    stats = QueueStats()
+
+    def count() -> None:
+        for _ in range(5_000):
+            stats.add("acked")
+
+    threads = [threading.Thread(target=count) for _ in range(4)]
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert stats.acked == 20_000
 
 
 @pytest.mark.every_store
