@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping
 from datetime import datetime
 from functools import partial
@@ -16,6 +17,7 @@ from astyqueue.aio.queue_admin import QueueAdmin
 from astyqueue.aio.spool import Spool
 from astyqueue.clock import Clock
 from astyqueue.durations import Duration, as_microseconds
+from astyqueue.errors import Closed
 from astyqueue.model.message import Message, as_message
 from astyqueue.model.validation import check_count
 from astyqueue.protocol.settling.outcomes import ACK, Outcome
@@ -204,7 +206,8 @@ class MessageQueue(QueueAdmin):
         await self.run(self.core.claimer.flush())
 
     async def _keep(self, stopped: Callable[[], bool]) -> None:
-        await self.run(renew_until_stopped(self._core.claimer, self.clock, stopped))
+        with contextlib.suppress(Closed):  # raised by a closed store past the steps
+            await self.run(renew_until_stopped(self._core.claimer, self.clock, stopped))
 
     async def _settle(self, outcomes: list[tuple[BaseDelivery, Outcome]]) -> list[BaseDelivery]:
         return await self.run(self.core.claimer.settle(outcomes))

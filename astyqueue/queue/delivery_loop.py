@@ -48,6 +48,7 @@ class RenewalThread:
         self._lock = threading.Lock()
         self._inside = 0
         self._stop = threading.Event()
+        self._threads: list[threading.Thread] = []
 
     def __enter__(self) -> None:
         """Start the thread unless another caller did."""
@@ -55,9 +56,11 @@ class RenewalThread:
             self._inside += 1
             if self._inside == 1:
                 self._stop = threading.Event()
-                threading.Thread(
-                    target=self._keeping, args=(self._stop.is_set,), name="astyqueue:keeper", daemon=True
-                ).start()
+                thread = threading.Thread(
+                    target=self._keeping, args=(self._stop.is_set,), name="astyqueue:renewal", daemon=True
+                )
+                thread.start()
+                self._threads = [*filter(threading.Thread.is_alive, self._threads), thread]
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -68,6 +71,12 @@ class RenewalThread:
             if not self._inside:
                 self._stop.set()
         self._wake()
+
+    def join(self) -> None:
+        """Wait until every thread that was started here has ended; close the queue first, so that they end."""
+        for thread in self._threads:
+            if thread is not threading.current_thread():
+                thread.join()
 
 
 class Later(NamedTuple):

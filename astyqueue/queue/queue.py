@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import AbstractContextManager
 from datetime import datetime
@@ -11,6 +12,7 @@ from typing import Self, cast
 
 from astyqueue.clock import Clock
 from astyqueue.durations import Duration, as_microseconds
+from astyqueue.errors import Closed
 from astyqueue.model.message import Message, as_message
 from astyqueue.model.validation import check_count
 from astyqueue.protocol.settling.outcomes import ACK, Outcome
@@ -202,7 +204,8 @@ class MessageQueue(QueueAdmin):
         self.run(self.core.claimer.flush())
 
     def _keep(self, stopped: Callable[[], bool]) -> None:
-        self.run(renew_until_stopped(self._core.claimer, self.clock, stopped))
+        with contextlib.suppress(Closed):  # raised by a closed store past the steps
+            self.run(renew_until_stopped(self._core.claimer, self.clock, stopped))
 
     def _settle(self, outcomes: list[tuple[BaseDelivery, Outcome]]) -> list[BaseDelivery]:
         return self.run(self.core.claimer.settle(outcomes))
@@ -220,6 +223,7 @@ class MessageQueue(QueueAdmin):
             self.run(self._core.claimer.leave(for_good=True))
         finally:
             self._core.close()
+            self._keeper.join()
             if self._owns_store:
                 self.store.close()
 

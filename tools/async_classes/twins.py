@@ -122,6 +122,7 @@ TWINS: Final = (
             ),
             "        self._keeper = RenewalThread(self._keep, lambda: self._core.claimer.wake())"
             "  # noqa: PLW0108 - a fork changes _core\n": "",
+            "            self._keeper.join()\n": "",
             "import Later, RenewalThread, delivery_loop, renew_until_stopped": "import Deliveries, Later",
             "-> Generator[Delivery, None, None]": "-> Deliveries",
             "delivery_loop(receive, self._keeper,": "Deliveries(receive, self._keep,",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -14,7 +15,8 @@ import pytest
 
 import astyqueue
 from astyqueue import Delivery, Hook, MessageQueue
-from astyqueue.errors import LeaseLost, OutcomeUnknown, StoreError, StoreUnavailable
+from astyqueue.clock import SystemClock
+from astyqueue.errors import Closed, LeaseLost, OutcomeUnknown, StoreError, StoreUnavailable
 from astyqueue.protocol.settling.outcomes import ACK
 from astyqueue.protocol.steps import Commit, Request, Steps
 from astyqueue.queue.delivery.base_delivery import BaseDelivery
@@ -29,6 +31,7 @@ from tests.support.places import Place
 #: Longer than the part of a lease of thirty seconds after which it is renewed.
 HALF = "15s"
 LEASE = timedelta(seconds=30)
+DEADLINE = 20
 
 
 @dataclass
@@ -222,3 +225,51 @@ def test_a_lease_that_cannot_be_renewed_is_tried_again_and_keeps_no_other_outcom
         clock.advance("5ms")
         renew(queue)
         assert one.lease_until == clock.instant + LEASE - timedelta(milliseconds=10)
+
+
+class HeldUp(Faulty):
+    """A store whose reads by the thread that renews take until the store is closed, and at most a tenth of a second."""
+
+    def __init__(self) -> None:
+        super().__init__(MemoryStore(SystemClock()))
+        self.reading = threading.Event()
+        self.closed = threading.Event()
+
+    def perform(self, request: Request) -> object:
+        if threading.current_thread().name == "astyqueue:renewal":
+            self.reading.set()
+            self.closed.wait(0.1)
+        return super().perform(request)
+
+    def close(self) -> None:
+        self.closed.set()
+        super().close()
+
+
+def leave_while_leases_are_renewed(store: HeldUp) -> None:
+    """Close a queue while the thread that renews is reading."""
+    with MessageQueue.builder().store(store).name("emails").lease("1s").build() as queue:
+        queue.send(1)
+        for _ in queue.deliveries():
+            assert store.reading.wait(DEADLINE)
+            break
+
+
+def test_a_queue_that_was_closed_uses_its_store_no_more() -> None:
+    store = HeldUp()
+    leave_while_leases_are_renewed(store)
+    assert not [thread for thread in threading.enumerate() if thread.name == "astyqueue:renewal"]
+    store.close()
+
+
+def test_the_thread_that_renews_ends_quietly_when_the_store_is_closed_first() -> None:
+    store = HeldUp()
+    queue = MessageQueue.builder().store(store).name("emails").lease("1s").build()
+    queue.send(1)
+    deliveries = queue.deliveries()
+    next(deliveries)
+    assert store.reading.wait(DEADLINE)
+    store.close()
+    deliveries.close()
+    with pytest.raises(Closed):
+        queue.close()
