@@ -337,6 +337,22 @@ def test_jars_are_fetched_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert [jar.name for jar in fetched.iterdir()] == ["one.jar"]
 
 
+def test_a_jar_whose_checksum_maven_finds_wrong_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the option Maven only warns, and keeps the jar."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    fetching(tmp_path, "one.jar")
+    lenient = (tmp_path / "mvn").rename(tmp_path / "lenient")
+    program(
+        tmp_path,
+        "mvn",
+        f"""case " $* " in *" --strict-checksums "*) echo checksum validation failed; exit 1;; esac
+exec {lenient} "$@\"""",
+    )
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    with pytest.raises(JarsNotFetched, match="checksum validation failed"):
+        jars("0.0.0", JAVA)
+
+
 def test_jars_that_are_not_those_that_were_tried_are_never_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     fetching(tmp_path, "agrona-1.17.1.jar")

@@ -127,7 +127,7 @@ def frames(spark: SparkSession, place: Place) -> Iterator[Frames]:
 
 @pytest.fixture(scope="session")
 def browser(pytestconfig: pytest.Config) -> str:
-    """A browser on this machine; without one what needs it is skipped, and that is said at the end."""
+    """A browser on this machine; without one its tests are skipped, as the last lines say; with CI=true they fail."""
     for name in _BROWSERS:
         if path := shutil.which(name):
             return path
@@ -136,4 +136,6 @@ def browser(pytestconfig: pytest.Config) -> str:
         "install chromium to have it looked at"
     )
     pytestconfig.stash[_NO_BROWSER] = reason
+    if os.environ.get("CI") == "true":
+        pytest.fail(reason, pytrace=False)
     pytest.skip(reason)

@@ -131,7 +131,8 @@ class Walk:
     """All messages of one row, page by page: those that timers hide, then those that nothing lists, then dead letters.
 
     The pages are read at different moments: each message has the state of its page's moment. None is shown twice; one
-    that is redriven or released meanwhile may be missed.
+    that is redriven or released meanwhile may be missed. So that none is shown twice, a walk remembers the id of each
+    that it has shown, about 100 bytes: 100 MB for a row of a million messages.
     """
 
     def __init__(self, process: Client, row: str, levels: int) -> None:

@@ -20,7 +20,7 @@ from astyqueue.protocol.row.bounded_reads import ScanWindow, read_bounded
 from astyqueue.protocol.row.snapshot import RowSnapshot, read_all_timers
 from astyqueue.protocol.settling.outcomes import ACK, Extend
 from astyqueue.protocol.steps import Commit, Read, Request, run
-from astyqueue.store import Batch, Column, Name, Put, Slice, Store, Wanted
+from astyqueue.store import Batch, Column, Name, Put, Refused, Slice, Store, Wanted
 from astyqueue.stores.memory import MemoryStore
 from astyqueue.testing import TimeMachine
 from astyqueue.testing.faults import Faulty
@@ -137,6 +137,33 @@ def test_a_scan_that_finds_nothing_to_claim_is_stored_for_the_others() -> None:
     assert failed > 0
     assert scene.do("cid", snapshot=RowSnapshot(ROW, 1)).claims == []
     assert scene.cemetery.failed == failed
+
+
+class RefusedOnce(Faulty):
+    """Refuses the first commit that changes nothing but the header, and shows the header that was expected."""
+
+    refused = 0
+
+    def perform(self, request: Request) -> object:
+        if isinstance(request, Commit) and [put.name for put in request.batch.puts] == [HEADER] and not self.refused:
+            self.refused += 1
+            return Refused({expected.name: expected.value for expected in request.expects})
+        return super().perform(request)
+
+
+def test_when_the_commit_of_the_cursors_is_refused_scans_continue_from_where_they_were() -> None:
+    scene = Buried(settled=1_000, waiting=0)
+    scene.forget_cursors()
+    snapshot = RowSnapshot(ROW, 1)
+    scene.store = store = RefusedOnce(scene.cemetery)  # type: ignore[assignment]  # as in `Buried`
+    assert scene.do("bob", snapshot=snapshot).claims == []
+    assert store.refused == 1
+    [reached] = snapshot.scans.cursors
+    assert [cursor > ids.LEAST for cursor in reached] == [True] + [False] * (SCANS - 1)
+    scene.clock.advance("1s")
+    sent = scene.send(2)
+    [taken] = scene.do("bob", snapshot=snapshot).claims
+    assert [held.entry.id for held in taken.held] == sent
 
 
 def test_counting_goes_through_it_too(scene: Buried) -> None:

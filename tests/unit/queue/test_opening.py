@@ -197,3 +197,17 @@ def test_a_queue_knows_its_rows_by_their_names() -> None:
         "",
     ]
     assert not any(map(ring.contains, others + odd))
+
+
+def test_a_message_is_looked_up_by_its_id_without_going_through_all_rows(
+    builder: QueueBuilder[MessageQueue], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def all_rows(ring: Ring) -> list[str]:
+        raise AssertionError(ring)
+
+    with builder.time_shards(100, every="1h").concurrency_shards(100).build() as queue:
+        sent = queue.send("a")
+        monkeypatch.setattr(Ring, "rows", all_rows)
+        found = queue.get(sent.id)
+        monkeypatch.undo()
+    assert (found.id, found.body) == (sent.id, "a")
