@@ -1,4 +1,4 @@
-"""`python -m tests.style.architecture`: draws docs/architecture.svg from the imports, and lists the packages beside it.
+"""`python -m tests.style.architecture`: draws docs/architecture.svg from the imports, and lists packages and modules.
 
 The rows of the picture are the floors that import-linter enforces (pyproject.toml). A box is a module or package of
 `astyqueue`, with the number of its Python files; `queue` and `protocol` show the packages inside them. An arrow is an
@@ -22,6 +22,7 @@ import grimp
 ROOT: Final = Path(__file__).parents[2]
 PICTURE: Final = ROOT / "docs" / "architecture.svg"
 PAGE: Final = ROOT / "docs" / "architecture.md"
+MODULES: Final = ROOT / "docs" / "reference" / "modules.md"
 PACKAGE: Final = "astyqueue"
 #: Shown with the packages inside them, in the order of their own floors.
 OPENED: Final = ("queue", "protocol")
@@ -33,6 +34,12 @@ _BOX: Final = 44
 _GAP: Final = 40
 _INNER: Final = 36
 _WIDEST: Final = 150  # so that arrows to lower floors can be seen between the boxes
+_MODULES: Final = """\
+# Modules
+
+Every module of `astyqueue`, package by package, with the first sentence of its docstring.
+[Architecture](../architecture.md) shows how the packages fit together. Written by `python -m tests.style.architecture`.
+"""
 _TITLE: Final = "Packages and modules of astyqueue: each imports only from rows below its own"
 _STYLE: Final = """
     text { font-family: "DejaVu Sans", Verdana, Arial, sans-serif; fill: #1d2530; font-size: 13px; }
@@ -189,20 +196,38 @@ def _arrow(start: Box, end: Box) -> str:
 def listed(page: str) -> str:
     """The text of the page with its list of packages made anew: each with the first sentence of its docstring."""
     before, heading, _ = page.partition("## The packages\n")
-    packages = [path.parent for path in sorted((ROOT / PACKAGE).rglob("__init__.py"))][1:]
-    rows = [f"| `{package.relative_to(ROOT).as_posix()}` | {_summary(package)} |" for package in packages]
+    rows = [f"| `{package.relative_to(ROOT).as_posix()}` | {_summary(package)} |" for package in _packages()[1:]]
     return before + heading + "\n".join(["", "| package | holds |", "|---|---|", *rows, ""])
 
 
-def _summary(package: Path) -> str:
-    docstring = ast.get_docstring(ast.parse((package / "__init__.py").read_text(encoding="utf-8"))) or ""
-    return docstring.partition("\n\n")[0].replace("\n", " ")
+def all_modules() -> str:
+    """The page of all modules, package by package: each with the first sentence of its docstring."""
+    return "\n".join([_MODULES, *(line for package in _packages() for line in _modules(package))])
+
+
+def _modules(package: Path) -> Iterator[str]:
+    modules = [path for path in sorted(package.glob("*.py")) if path.name not in ("__init__.py", "__main__.py")]
+    if modules:
+        yield from (f"## {package.relative_to(ROOT).as_posix()}", "", "| module | holds |", "|---|---|")
+        yield from (f"| `{module.name}` | {_summary(module)} |" for module in modules)
+        yield ""
+
+
+def _packages() -> list[Path]:
+    return [path.parent for path in sorted((ROOT / PACKAGE).rglob("__init__.py"))]
+
+
+def _summary(room: Path) -> str:
+    source = room / "__init__.py" if room.is_dir() else room
+    docstring = ast.get_docstring(ast.parse(source.read_text(encoding="utf-8"))) or ""
+    return docstring.partition("\n\n")[0].replace("\n", " ").replace("|", r"\|")
 
 
 def main() -> int:
-    """Write the picture and the list."""
+    """Write the picture and the lists."""
     PICTURE.write_text(drawn(), encoding="utf-8")
     PAGE.write_text(listed(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    MODULES.write_text(all_modules(), encoding="utf-8")
     return 0
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import astyqueue
-from tests.style.architecture import OPENED, PAGE, PICTURE, ROOT, drawn, floors, listed
+from tests.style.architecture import MODULES, OPENED, PAGE, PICTURE, ROOT, all_modules, drawn, floors, listed
 
 LOADED = "import sys, astyqueue; print(*{name.partition('.')[0] for name in sys.modules})"
 
@@ -65,6 +65,13 @@ def test_the_picture_of_the_architecture_shows_the_imports_as_they_are() -> None
 def test_the_page_on_architecture_lists_every_package_with_the_first_sentence_of_its_docstring() -> None:
     page = PAGE.read_text(encoding="utf-8")
     assert page == listed(page), "run: python -m tests.style.architecture"
+
+
+def test_the_page_of_modules_lists_every_module_with_its_first_sentence() -> None:
+    page = MODULES.read_text(encoding="utf-8")
+    assert page == all_modules(), "run: python -m tests.style.architecture"
+    assert page.count("\n| `") == sum(not path.name.startswith("__") for path in (ROOT / "astyqueue").rglob("*.py"))
+    assert "|  |" not in page
 
 
 def test_every_path_that_the_page_on_architecture_names_exists() -> None:
