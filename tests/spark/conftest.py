@@ -8,7 +8,7 @@ import shutil
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NoReturn
 
 import pytest
 from pyspark.logger import PySparkLogger
@@ -82,6 +82,14 @@ def lines_of_the_log_stay_as_they_are(pytestconfig: pytest.Config) -> Iterator[N
         handler.setFormatter(plugin.formatter)
 
 
+def _lacking(config: pytest.Config, told: pytest.StashKey[str], reason: str) -> NoReturn:
+    """Skip this test for lack of a program, which the last lines of the run then name; with CI=true, fail it."""
+    config.stash[told] = reason
+    if os.environ.get("CI") == "true":
+        pytest.fail(reason, pytrace=False)
+    pytest.skip(reason)
+
+
 @pytest.fixture(scope="session")
 def java(pytestconfig: pytest.Config) -> Path:
     """The home of a Java that Spark runs on; without one these tests are skipped, and with CI=true they fail."""
@@ -91,10 +99,7 @@ def java(pytestconfig: pytest.Config) -> Path:
         return java_home()
     except NoJava as error:
         reason = f"NOT TESTED on Spark: {error}"
-    pytestconfig.stash[_TOLD] = reason
-    if os.environ.get("CI") == "true":
-        pytest.fail(reason, pytrace=False)
-    pytest.skip(reason)
+    _lacking(pytestconfig, _TOLD, reason)
 
 
 @pytest.fixture(scope="session")
@@ -135,7 +140,4 @@ def browser(pytestconfig: pytest.Config) -> str:
         f"NOT TESTED in a browser: the report was not opened in any of {', '.join(_BROWSERS)}; "
         "install chromium to have it looked at"
     )
-    pytestconfig.stash[_NO_BROWSER] = reason
-    if os.environ.get("CI") == "true":
-        pytest.fail(reason, pytrace=False)
-    pytest.skip(reason)
+    _lacking(pytestconfig, _NO_BROWSER, reason)

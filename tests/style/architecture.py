@@ -34,7 +34,7 @@ _BOX: Final = 44
 _GAP: Final = 40
 _INNER: Final = 36
 _WIDEST: Final = 150  # so that arrows to lower floors can be seen between the boxes
-_MODULES: Final = """\
+_MODULES_HEAD: Final = """\
 # Modules
 
 Every module of `astyqueue`, package by package, with the first sentence of its docstring.
@@ -202,7 +202,7 @@ def listed(page: str) -> str:
 
 def all_modules() -> str:
     """The page of all modules, package by package: each with the first sentence of its docstring."""
-    return "\n".join([_MODULES, *(line for package in _packages() for line in _modules(package))])
+    return "\n".join([_MODULES_HEAD, *(line for package in _packages() for line in _modules(package))])
 
 
 def _modules(package: Path) -> Iterator[str]:

@@ -246,18 +246,13 @@ class HeldUp(Faulty):
         super().close()
 
 
-def leave_while_leases_are_renewed(store: HeldUp) -> None:
-    """Close a queue while the thread that renews is reading."""
+def test_a_queue_that_was_closed_uses_its_store_no_more() -> None:
+    store = HeldUp()
     with MessageQueue.builder().store(store).name("emails").lease("1s").build() as queue:
         queue.send(1)
         for _ in queue.deliveries():
             assert store.reading.wait(DEADLINE)
             break
-
-
-def test_a_queue_that_was_closed_uses_its_store_no_more() -> None:
-    store = HeldUp()
-    leave_while_leases_are_renewed(store)
     assert not [thread for thread in threading.enumerate() if thread.name == "astyqueue:renewal"]
     store.close()
 
