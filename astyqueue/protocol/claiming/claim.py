@@ -161,6 +161,7 @@ class _Claiming(HeaderCommits[_ClaimCommit]):
         )
         self.claimed.more, self.claimed.suspect = picked.more, picked.suspect
         if not picked.anything and not any(part.sooner for part in worked):
+            self.snapshot.scans.late_scans_made(picked.late_scans, picked.now)
             return None
         timers = picked.timers.by_name
         successors = [(timers[name], timer_without(timers[name], leaving)) for name, leaving in picked.leaving.items()]
@@ -241,6 +242,7 @@ class _Claiming(HeaderCommits[_ClaimCommit]):
             self.claimed.previous_owner = before.owner
         dead = [name.id for name in picked.dead]
         self.snapshot.raised(self.header, plan.successors, plan.timers, dead=dead, at=picked.now)
+        self.snapshot.scans.late_scans_made(picked.late_scans, picked.now)
         for part in plan.worked:
             self.snapshot.settled(part.timer_change)
             self.claimed.settled[part.timer.name] = SettleResult([part])

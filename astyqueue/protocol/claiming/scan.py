@@ -249,7 +249,7 @@ def _late(snapshot: RowSnapshot, picked: ClaimPlan, scan: int) -> Steps[None]:
         landed = [column for column in columns if column.name.id not in picked.timers.hidden]
         left = yield from _take_landed(snapshot, picked, landed)
         cursors[scan] = _reached(columns, left, until)
-    snapshot.scans.scanned_at[scan] = picked.now
+    picked.late_scans.append(scan)
     if scan == SCANS - 1 and all(cursors[scan] == cursors[0] for cursors in snapshot.scans.cursors):
         snapshot.ids_scanned, snapshot.claimed_since_late_scan = (
             snapshot.ids_scanned + snapshot.claimed_since_late_scan,

@@ -89,6 +89,7 @@ class ClaimPlan:
     another one of their group. `unlisted`: messages of groups that leave their timer for the line of ids, where earlier
     ones of their group may wait. `buried`: messages to dead-letter, at most `burials`. `ending`: messages that this
     commit settles for good. `full`: no more messages may be blocked in the row, and one more would have to be.
+    `late_scans`: those made for it. They are made again if the commit is refused, as what they found was not claimed.
     """
 
     order: ClaimRequest
@@ -111,6 +112,7 @@ class ClaimPlan:
     full: bool = False
     groups_taken: set[int] = field(default_factory=set)
     cursors: list[list[Id]] = field(default_factory=list)
+    late_scans: list[int] = field(default_factory=list)
     undecodable: int = 0
     more: bool = False
     suspect: bool = False

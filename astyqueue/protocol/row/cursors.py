@@ -91,6 +91,11 @@ class ScanCursors:
         """Which of the late scans have something to read now."""
         return [scan for scan in range(1, SCANS) if self._late_at(scan, now) <= now]
 
+    def late_scans_made(self, scans: Sequence[int], now: int) -> None:
+        """Record late scans that read at `now`, once what they found is claimed or they found nothing."""
+        for scan in scans:
+            self.scanned_at[scan] = now
+
     def next_late(self, now: int) -> int:
         """When the next late scan has something to read; NEVER if all have reached the heads."""
         return min(self._late_at(scan, now) for scan in range(1, SCANS))

@@ -22,6 +22,7 @@ from astyqueue.store import Store
 from astyqueue.testing import Faulty, Recording
 from astyqueue.units import SECOND
 from tests.unit.protocol.checked_store import ROW, Meanwhile, picture
+from tests.unit.protocol.stage import Meddling
 from tests.unit.protocol.worlds import ATTEMPTS, LEASE, Scene, put_at
 
 
@@ -182,6 +183,22 @@ def test_a_late_message_waits_its_turn_and_comes_before_the_later_ones() -> None
     settled(scene, first, ACK)
     assert handed(scene.do("bob")) == [late.name.id]
     scene.store.require_lawful()
+
+
+def test_a_claim_that_was_refused_looks_again_for_messages_of_a_group_that_landed_late() -> None:
+    scene = Scene(messages=1)
+    snapshot = RowSnapshot(ROW, 1)
+    scene.do("ann", snapshot=snapshot)
+    late = put_at(scene.now - SECOND, group="a")
+    scene.clock.advance(1)
+    later, other = scene.send(2, group="a")
+    scene.put(late)
+    deletes = Meddling(scene.store, [lambda: run(delete(scene.process("cyd"), MessageId(ROW, 0, other)), scene.store)])
+    claimed = run(claim(scene.process("ann"), snapshot, ClaimRequest(1, LEASE, ATTEMPTS)), deletes)
+    assert claimed.refused == 1
+    assert handed(claimed) == [late.name.id]
+    settled(scene, claimed, ACK, snapshot=snapshot)
+    assert handed(scene.do("ann", snapshot=snapshot)) == [later]
 
 
 def test_a_message_that_was_listed_before_a_scan_met_it_comes_after_the_earlier_ones_of_its_group() -> None:
