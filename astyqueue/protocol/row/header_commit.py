@@ -15,7 +15,7 @@ from astyqueue.errors import OutcomeUnknown, StoreError, StoreUnavailable
 from astyqueue.ids import Nonce
 from astyqueue.model.envelope import queue_of
 from astyqueue.protocol.coordination.doorbell import RowRequest, request_row
-from astyqueue.protocol.layout.columns import HEADER, Header, Timer, decode_header
+from astyqueue.protocol.layout.columns import HEADER, Header, Timer, Type, decode_header
 from astyqueue.protocol.row.snapshot import RowSnapshot, load_snapshot
 from astyqueue.protocol.steps import BATCH_COLUMNS, Client, Steps, commit, read_column, read_one
 from astyqueue.store import Batch, Column, Committed, Expectation, Name, Named, Outcome, Put
@@ -236,12 +236,20 @@ class RemovalPlan(CommitPlan):
     acts_late: ClassVar[bool] = False
 
     def was_done(self, row: str) -> Steps[bool]:
-        """Whether all that it removes is gone. A deleted message never returns; a new dead letter has another value."""
+        """Whether all that it removes is gone and every removed mark is there; another process may have removed them.
+
+        A deleted message returns only by an idempotent send that finds no mark of it; a new dead letter has another
+        value.
+        """
         died = {column.name: column.value for column in self.dead}
+        marks = {put.name for put in self.puts if put.name.type == Type.REMOVED}
         if not (self.messages or died):
             return False
-        columns = yield from read_one(Named(row, (*self.messages, *died)), exact=True)
-        return all(column.name in died and died[column.name] != column.value for column in columns)
+        columns = yield from read_one(Named(row, (*self.messages, *died, *marks)), exact=True)
+        found = {column.name: column.value for column in columns}
+        if not marks <= found.keys():
+            return False
+        return all(name in marks or (name in died and died[name] != value) for name, value in found.items())
 
 
 Planning = Callable[[RowSnapshot], Steps[CommitPlan | None]]

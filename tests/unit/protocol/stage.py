@@ -61,8 +61,17 @@ class Stage:
     ) -> MessageId:
         """A message that is due after `delay` seconds; its body is also its key and its header `task`."""
         due = self.clock.now() + delay * SECOND
-        envelope = Envelope(self.clock.now(), due, body, {"task": body}, expires, None, None, None, group=group)
-        return self.put(encode(envelope, b'"%b"' % body.encode()), due, row=row, priority=priority)
+        value = self.value(body, due=due, expires=expires, group=group)
+        return self.put(value, due, row=row, priority=priority)
+
+    def value(
+        self, body: str, *, due: int | None = None, expires: int | None = None, group: str | None = None
+    ) -> bytes:
+        """What the column of such a message holds; it is due now if there is no `due`."""
+        now = self.clock.now()
+        due = now if due is None else due
+        envelope = Envelope(now, due, body, {"task": body}, expires, None, None, None, group=group)
+        return encode(envelope, b'"%b"' % body.encode())
 
     def put(self, value: bytes, due: int, *, row: str = ROW, priority: int = 0) -> MessageId:
         """A message column with this value."""

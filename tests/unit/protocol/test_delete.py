@@ -8,6 +8,7 @@ from functools import partial
 
 import pytest
 
+from astyqueue import ids
 from astyqueue.errors import OutcomeUnknown, StoreUnavailable, Undecodable
 from astyqueue.ids import LEAST
 from astyqueue.model.envelope import MessageId
@@ -18,6 +19,7 @@ from astyqueue.protocol.claiming.selection import ClaimRequest
 from astyqueue.protocol.layout.columns import Type
 from astyqueue.protocol.row.header_commit import COMMIT_TRIES
 from astyqueue.protocol.row.snapshot import RowSnapshot, load_snapshot, read_all_timers
+from astyqueue.protocol.sending.idempotent import idempotent_message, send_idempotent
 from astyqueue.protocol.settling.outcomes import ACK, Extend, Reject, Release
 from astyqueue.protocol.settling.settle import SettleRequest, SettleResult, settle
 from astyqueue.protocol.steps import Commit, Read, Steps
@@ -175,6 +177,24 @@ def test_a_message_acked_while_the_outcome_of_its_delete_was_unknown_was_not_del
     only = stage.send()
     [taken] = stage.claim(1)
     assert not stage.run(delete(stage.bob, only), Unanswered(stage.store, lambda _: stage.settle(taken, ACK)))
+
+
+def test_a_message_cleared_while_the_outcome_of_its_delete_was_unknown_was_not_deleted(stage: Stage) -> None:
+    """A clear leaves no mark, so an idempotent send may write the message again; after a delete it may not."""
+    message = idempotent_message(stage.value("m0"), 0, ids.first_at(stage.clock.now()))
+    assert stage.run(send_idempotent(stage.ann, ROW, [message])) == 1
+    cleared = Unanswered(stage.store, lambda _: stage.run(clear(stage.cyd, ROW, 1)))
+    assert not stage.run(delete(stage.bob, MessageId(ROW, 0, message.id)), cleared)
+    assert stage.run(send_idempotent(stage.ann, ROW, [message])) == 1
+
+
+@pytest.mark.parametrize("applied", [True, False])
+def test_a_delete_of_unknown_outcome_leaves_the_mark_of_an_idempotent_message(stage: Stage, *, applied: bool) -> None:
+    message = idempotent_message(stage.value("m0"), 0, ids.first_at(stage.clock.now()))
+    stage.run(send_idempotent(stage.ann, ROW, [message]))
+    unknown = Failing(stage.store, OutcomeUnknown("no answer"), of=(Commit,), applied=applied)
+    assert stage.run(delete(stage.bob, MessageId(ROW, 0, message.id)), unknown)
+    assert stage.run(send_idempotent(stage.ann, ROW, [message])) == 0
 
 
 def test_a_delete_whose_outcome_cannot_be_read_back_stays_unknown(stage: Stage) -> None:
