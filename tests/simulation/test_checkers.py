@@ -148,13 +148,37 @@ def test_of_a_group_a_message_begins_only_when_the_one_before_it_has_ended() -> 
     ids=["later first", "before a late scan was due", "the earlier landed late", "in order"],
 )
 def test_of_a_group_no_message_overtakes_one_that_landed_in_time(at: int, answered: int, *, wrong: bool) -> None:
-    record = of_a_group()
+    assert bool(list(a_group_comes_in_order(handed_out(of_a_group(), at, answered=answered)))) is wrong
+
+
+@pytest.mark.parametrize(
+    ("began", "clock_error", "wrong"),
+    [
+        (-SECOND, 2 * SECOND, False),
+        (-SECOND * 10, 2 * SECOND, True),
+        (SECOND, SECOND // 10, False),
+        (SECOND, SECOND // 100, True),
+        (SECOND, -SECOND, True),
+        (3 * SECOND, SECOND, True),
+    ],
+    ids=["scanned its id before", "not so far", "late scanned it", "hardly ahead", "behind", "after it was handed out"],
+)
+def test_of_a_group_a_message_may_land_late_where_a_clock_that_is_ahead_scanned_its_id(
+    began: int, clock_error: int, *, wrong: bool
+) -> None:
+    record = handed_out(of_a_group(), 2 * SECOND, answered=5)
+    record.history.claims(began, clock_error)
+    assert bool(list(a_group_comes_in_order(record))) is wrong
+
+
+def handed_out(record: RunRecord, newer: int, *, answered: int) -> RunRecord:
+    """The older message, which landed at `answered`, was handed out after three seconds, and the newer one then."""
     record.history.sent[0].answered, record.history.sent[1].began = answered, SECOND
-    for number, (id_, claimed) in enumerate(((OLDER, 3 * SECOND), (NEWER, at))):
+    for number, (id_, claimed) in enumerate(((OLDER, 3 * SECOND), (NEWER, newer))):
         record.history.delivered.append(
             Delivered(number, id_, attempt=1, nonce=b"", claimed=claimed, answered=claimed, client_name="consumer")
         )
-    assert bool(list(a_group_comes_in_order(record))) is wrong
+    return record
 
 
 class Commits:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import NamedTuple
 
 from astyqueue.ids import Id
 from astyqueue.model.envelope import MessageId
@@ -194,6 +195,13 @@ class Saved:
     result: Result = Result.UNKNOWN
 
 
+class ClaimAhead(NamedTuple):
+    """When a claim began, and by how much its process's clock was ahead (microseconds)."""
+
+    began: int
+    clock_error: int
+
+
 @dataclass(slots=True)
 class History:
     """Everything that happened, each kind in the order in which it began. `steps` counts what was done, by name.
@@ -201,7 +209,7 @@ class History:
     `operations` counts steps of the protocol that began, however many messages each concerned. `idle_polls` counts
     polls that found nothing in a row of which everything was known; `expensive_polls` lists those of them that cost too
     much. `late_begins` are the messages that idle queues found too late. `reader_error` is the largest error, in
-    microseconds, of the clock of any process when it claimed.
+    microseconds, of the clock of any process when it claimed, and `ahead` lists the claims by a clock that was ahead.
     """
 
     sent: list[Sent] = field(default_factory=list)
@@ -210,6 +218,7 @@ class History:
     removed: list[Removed] = field(default_factory=list)
     saved: list[Saved] = field(default_factory=list)
     reader_error: int = 0
+    ahead: list[ClaimAhead] = field(default_factory=list)
     steps: Counter[str] = field(default_factory=Counter)
     operations: int = 0
     idle_polls: int = 0
@@ -221,6 +230,12 @@ class History:
         self.operations += 1
         for name in names:
             self.steps[name] += 1
+
+    def claims(self, began: int, clock_error: int) -> None:
+        """Note a claim by a process whose clock is off by this, in microseconds."""
+        self.reader_error = max(self.reader_error, abs(clock_error))
+        if clock_error > 0:
+            self.ahead.append(ClaimAhead(began, clock_error))
 
     def send(self, began: int, key: str = "", unique: str = "", *, group: str = "") -> Sent:
         """Add one more message."""

@@ -36,6 +36,7 @@ class Application:
             yield Pause(int(self.rng.expovariate(1 / self.rng.choice((5_000, 200_000)))))
             taking = ReceiveRequest(self.rng.randint(1, 4), self.rng.choice((0, 0, SECOND // 50)), new_deliveries)
             self.history.begins("receive")
+            self.history.claims(int(self.client.clock.monotonic()), self.client.clock.error)
             snapshots = self._snapshots()
             self.polls.begin(snapshots)
             try:

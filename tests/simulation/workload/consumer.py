@@ -139,7 +139,7 @@ class Consumer:
     def _take(self, row: str, order: ClaimRequest, joined: _Joined) -> Steps[ClaimResult]:
         """Claim, with these settles in the same commit."""
         self.history.begins("claim with settles" if joined else "claim")
-        self.history.reader_error = max(self.history.reader_error, abs(self.client.clock.error))
+        self.history.claims(int(self.client.clock.monotonic()), self.client.clock.error)
         settle_record = [self._asks(lease, outcomes) for lease, outcomes in joined]
         settling = [SettleRequest(lease.timer, outcomes, lease.unsure) for lease, outcomes in joined]
         claimed = ClaimResult()
