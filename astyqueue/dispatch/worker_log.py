@@ -1,6 +1,7 @@
 """The log of a worker: one line per event, with the same facts as fields of the record.
 
-Its logger is `astyqueue.worker`. At level INFO a message whose handler succeeds costs one line, `done`; at level DEBUG `start` comes before it.
+Its logger is `astyqueue.worker`. At level INFO a message whose handler succeeds costs one line, `done`; at level DEBUG
+`start` comes before it.
 """
 
 from __future__ import annotations
