@@ -2,14 +2,14 @@
 
 - `builder`, `dispatcher`: what users have. `asyncio_dispatcher` is for tasks of an event loop, around the same.
 - `served_queues`: its queues, also those that join and leave. `queue_patterns` finds these.
-- `subscription`: one queue, and the limits of its deliveries in `delivery_limits`.
+- `subscription`: one queue, and the limits of its deliveries in `flow_control`.
 - `claim_loop`: the steps that claim for one queue. `step_loop`: a thread that carries out those of several.
 - `handlers`: what is called for a message, and what is around it.
 - `execution`: the deliveries that wait, the call of a handler, and its outcome.
 - `running_executions`: the calls that are under way.
 - `pools`: what runs handlers: `slots` are threads, an event loop is for coroutines, `processes` are children.
 - `consumers`: which of the slots gets which message.
-- `monitor`: timeouts, threads that died, and the end.
+- `handler_supervisor`: timeouts, threads that died, and the end.
 - `presence`: the reports to the store. `workload`: what they see of the dispatcher.
 - `worker_log`: the log lines. `stacks`: the stacks in them.
 

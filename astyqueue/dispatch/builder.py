@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, Generic, Self, TypeVar
 
 from astyqueue.clock import Clock
-from astyqueue.dispatch.delivery_limits import MessageQuota
+from astyqueue.dispatch.flow_control import MessageQuota
 from astyqueue.dispatch.handlers.handler import (
     AsyncCall,
     Batch,
@@ -24,7 +24,7 @@ from astyqueue.dispatch.handlers.middleware import AnyMiddleware, HandlerWrappin
 from astyqueue.dispatch.pools import CoroutineOptions, HandlerPools
 from astyqueue.dispatch.processes.child_process import ProcessOptions
 from astyqueue.dispatch.processes.children import ProcessChildren, available_processors
-from astyqueue.dispatch.processes.forked_children import end_forked_children
+from astyqueue.dispatch.processes.stray_forks import end_forked_children
 from astyqueue.dispatch.queue_patterns import QueueDirectory, QueuePattern
 from astyqueue.dispatch.subscription import QueueIdentity, QueueOptions, Subscription
 from astyqueue.durations import Duration, as_microseconds

@@ -12,8 +12,8 @@ from types import TracebackType
 from typing import Final, Self
 
 from astyqueue.dispatch.builder import DispatcherBuilder, DispatcherPlan, HandlerOptions, queue_options
+from astyqueue.dispatch.handler_supervisor import HandlerSupervisor
 from astyqueue.dispatch.handlers.handler import AsyncCall, BatchCall, Call, Factory
-from astyqueue.dispatch.monitor import DispatcherMonitor
 from astyqueue.dispatch.presence.worker_presence import WorkerPresence
 from astyqueue.dispatch.served_queues import ServedQueues
 from astyqueue.dispatch.subscription import Subscription
@@ -39,7 +39,7 @@ class Dispatcher:
     def __init__(self, plan: DispatcherPlan) -> None:
         """Use `Dispatcher.builder()`."""
         self._plan = plan
-        self._monitor = DispatcherMonitor(plan.pools, plan.clock, plan.max_stalled, self._on_end)
+        self._monitor = HandlerSupervisor(plan.pools, plan.clock, plan.max_stalled, self._on_end)
         plan.quota.on_end = self._on_quota
         workload = DispatcherWorkload(plan, self._monitor, partial(self.drain, wait=False))
         self.presence = WorkerPresence(workload, plan.clock)

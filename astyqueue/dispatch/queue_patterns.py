@@ -13,8 +13,8 @@ from astyqueue.dispatch.handlers.handler_registry import HandlerRegistry
 from astyqueue.dispatch.subscription import QueueIdentity, QueueOptions
 from astyqueue.dispatch.worker_log import log_event, log_unexpected_error
 from astyqueue.errors import AstyqueueError, BadInput, Closed
+from astyqueue.log_throttle import RateLimitedLog
 from astyqueue.queue.queue import MessageQueue
-from astyqueue.rate_limit import RateLimitedLog
 from astyqueue.store import Store
 from astyqueue.text import reason_of
 from astyqueue.units import SECOND

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from typing import Final
 
 from astyqueue.dispatch.builder import DispatcherPlan
+from astyqueue.dispatch.handler_supervisor import HandlerSupervisor
 from astyqueue.dispatch.handlers.handler_registry import HandlerRegistry
-from astyqueue.dispatch.monitor import DispatcherMonitor
 from astyqueue.dispatch.queue_patterns import PatternWatch, QueuePattern
 from astyqueue.dispatch.step_loop import StepLoop
 from astyqueue.dispatch.subscription import QueueIdentity, QueueOptions, Subscription
@@ -28,7 +28,7 @@ class ServedQueues:
     def __init__(
         self,
         plan: DispatcherPlan,
-        monitor: DispatcherMonitor,
+        monitor: HandlerSupervisor,
         start_thread: Callable[[Callable[[], None], str], None],
         on_end: Callable[[Exception | None], None],
     ) -> None:

@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple, Self, cast
 
 from astyqueue.dispatch.claim_loop import ClaimLoop, flush
-from astyqueue.dispatch.delivery_limits import InFlightLimit, MessageQuota
 from astyqueue.dispatch.execution.delivery_execution import DeliveryOutcome
 from astyqueue.dispatch.execution.waiting_lines import LineOptions, WaitingLines
+from astyqueue.dispatch.flow_control import InFlightLimit, MessageQuota
 from astyqueue.dispatch.handlers.handler import LineKey
 from astyqueue.dispatch.handlers.handler_registry import HandlerRegistry
 from astyqueue.dispatch.pools import HandlerPools

@@ -15,17 +15,17 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple, ParamSpec
 
-from astyqueue import event_log
+from astyqueue import structured_log
 from astyqueue.clock import Clock, SystemClock
 from astyqueue.dispatch.handlers.handler import TASK, Handler, Kind
 from astyqueue.dispatch.stacks import traceback_text, without_middle
 from astyqueue.errors import Reject as RejectError
 from astyqueue.errors import Retry, Snooze
+from astyqueue.log_throttle import MINUTE, RateLimitedLog
 from astyqueue.printable import facts_line, indented
 from astyqueue.protocol.layout.columns import State
 from astyqueue.protocol.settling.outcomes import Outcome, Reject, Release
 from astyqueue.queue.delivery.delivery import Delivery
-from astyqueue.rate_limit import MINUTE, RateLimitedLog
 from astyqueue.text import length_text, reason_of
 from astyqueue.units import SECOND
 
@@ -73,7 +73,7 @@ def log_safely(method: Callable[P, None]) -> Callable[P, None]:
 @log_safely
 def log_event(level: int, event: str, /, **facts: object) -> None:
     """Log `event name=value ...`; a formatter finds the parts as `record.event` and `record.facts`."""
-    event_log.log_event(LOG, level, event, **facts)  # type: ignore[arg-type]  # no fact is named `exc_info`
+    structured_log.log_event(LOG, level, event, **facts)  # type: ignore[arg-type]  # no fact is named `exc_info`
 
 
 def _log_failure(level: int, event: str, error: BaseException, facts: dict[str, object]) -> None:
@@ -102,7 +102,7 @@ def log_stacks(level: int, event: str, stacks: str, /, **facts: object) -> None:
 @log_safely
 def log_traceback(error: BaseException, **facts: object) -> None:
     """Log the traceback of an error, at level DEBUG."""
-    event_log.log_event(LOG, logging.DEBUG, "trace", exc_info=error, **facts)
+    structured_log.log_event(LOG, logging.DEBUG, "trace", exc_info=error, **facts)
 
 
 @log_safely

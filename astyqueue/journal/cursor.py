@@ -21,12 +21,12 @@ from zlib import crc32
 
 from astyqueue.clock import Clock
 from astyqueue.errors import Closed
-from astyqueue.event_log import log_event
 from astyqueue.journal.disk import Disk, DiskFile
 from astyqueue.journal.pages import Pages
 from astyqueue.journal.records import Place, Position
 from astyqueue.journal.settings import Settings
 from astyqueue.journal_errors import JournalFailed, JournalInUse
+from astyqueue.structured_log import log_event
 from astyqueue.units import NEVER
 
 _MAGIC: Final = b"astyjcur"

@@ -14,7 +14,6 @@ from zlib import crc32
 
 from astyqueue.clock import instant
 from astyqueue.errors import BadInput
-from astyqueue.event_log import log_event
 from astyqueue.journal.cursor import Retention
 from astyqueue.journal.disk import NO_SPACE, DiskFile
 from astyqueue.journal.format import BODY, MASK, OVERHEAD, PREFIX, RECORDS_AT, TOTAL, Kind, PageHeader, packed
@@ -23,6 +22,7 @@ from astyqueue.journal.records import Position
 from astyqueue.journal.recovery import End, Hint, OpenPage, save_hint
 from astyqueue.journal.settings import Durability, Settings
 from astyqueue.journal_errors import JournalFailed
+from astyqueue.structured_log import log_event
 from astyqueue.text import iso
 from astyqueue.units import NEVER, SECOND
 

@@ -19,12 +19,12 @@ from collections.abc import (
 from contextlib import AbstractContextManager
 from typing import Final, Generic, TypeVar
 
-from astyqueue.event_log import log_event
 from astyqueue.journal.cursor import Cursor
 from astyqueue.journal.reader import Reader
 from astyqueue.journal.records import Position, Record
 from astyqueue.journal.writer import Listeners
 from astyqueue.journal_errors import JournalError, JournalFull
+from astyqueue.structured_log import log_event
 
 T = TypeVar("T")
 

@@ -18,9 +18,9 @@ from types import TracebackType
 from typing import Any, Final, Generic, Self, TypeVar, overload
 
 from astyqueue.clock import Clock, SystemClock
-from astyqueue.diagnostics import Finding
 from astyqueue.durations import as_microseconds, instant_of
 from astyqueue.errors import BadInput
+from astyqueue.findings import Finding
 from astyqueue.journal.cursor import Cursor, cursor_path, stored_cursors
 from astyqueue.journal.disk import Disk, LocalDisk
 from astyqueue.journal.page_drawing import page_picture

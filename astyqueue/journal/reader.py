@@ -15,13 +15,13 @@ from functools import partial
 from types import TracebackType
 from typing import Final, Generic, Self, TypeVar
 
-from astyqueue.event_log import log_event
 from astyqueue.journal.format import Entry, Kind
 from astyqueue.journal.gaps import PartJoiner
 from astyqueue.journal.page_walk import PageWalk, Source
 from astyqueue.journal.pages import By
 from astyqueue.journal.records import Codec, Damage, Position, Record
 from astyqueue.journal_errors import UndecodableRecord
+from astyqueue.structured_log import log_event
 from astyqueue.units import NEVER, SECOND, MonotonicUs
 from astyqueue.waiting import in_thread
 

@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Final
 from zlib import crc32
 
-from astyqueue.diagnostics import Finding, Severity, note, ok
-from astyqueue.event_log import log_event
+from astyqueue.findings import Finding, Severity, note, ok
 from astyqueue.journal.disk import DiskFile
 from astyqueue.journal.format import OVERHEAD, RECORDS_AT, Entry, Kind, PageHeader
 from astyqueue.journal.gaps import PageGaps
 from astyqueue.journal.pages import PageIndex, PageReader, Pages
+from astyqueue.structured_log import log_event
 from astyqueue.text import counted
 
 _SEE: Final = "docs/how-to/journal.md#damage"

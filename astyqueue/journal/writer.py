@@ -17,7 +17,6 @@ from typing import Final
 
 from astyqueue.clock import Clock
 from astyqueue.errors import Closed
-from astyqueue.event_log import log_event
 from astyqueue.journal.cursor import Retention
 from astyqueue.journal.disk import DiskFile
 from astyqueue.journal.page_writer import NoRoom, PageWriter, Unsynced, check_fits
@@ -26,6 +25,7 @@ from astyqueue.journal.records import Position
 from astyqueue.journal.recovery import End
 from astyqueue.journal.settings import Durability, Settings, WhenFull
 from astyqueue.journal_errors import JournalFailed, JournalFull
+from astyqueue.structured_log import log_event
 from astyqueue.units import SECOND
 from astyqueue.waiting import Wakeup
 

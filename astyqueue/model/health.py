@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from astyqueue.diagnostics import Finding, Severity, note, ok
 from astyqueue.errors import Undecodable
+from astyqueue.findings import Finding, Severity, note, ok
 from astyqueue.model.explanation import STILL
 from astyqueue.model.presence import Presence, WorkerState
 from astyqueue.model.settings import Settings

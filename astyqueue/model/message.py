@@ -1,4 +1,4 @@
-"""Checks the message that a producer sends and encodes it as an envelope."""
+"""The message that a producer sends: checked, and encoded as an envelope."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from astyqueue.durations import Duration, as_microseconds, instant_of, upper_bou
 from astyqueue.errors import BadInput
 from astyqueue.model.body import encode_body
 from astyqueue.model.envelope import ATTEMPTS_MOST, LEASE_LEAST, LEASE_MOST, Envelope, encode, encode_plain
-from astyqueue.model.header_priority import priority_by_header
+from astyqueue.model.priority_class import priority_by_header
 from astyqueue.model.schedule import SCHEDULE
 from astyqueue.model.settings import Behaviour, Settings
 from astyqueue.model.validation import check_text

@@ -10,7 +10,6 @@ from dataclasses import fields
 from typing import Final
 
 from astyqueue.clock import instant
-from astyqueue.event_log import log_event
 from astyqueue.observe.events import (
     Claimed,
     ClaimRefused,
@@ -26,6 +25,7 @@ from astyqueue.observe.events import (
     SpoolForwarded,
     SpoolRefused,
 )
+from astyqueue.structured_log import log_event
 from astyqueue.text import exact, type_and_text
 
 #: The loggers, and the word with which a line begins, of each type of event.

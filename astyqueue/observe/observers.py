@@ -6,10 +6,10 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Final, Protocol
 
-from astyqueue.event_log import log_event
+from astyqueue.log_throttle import RateLimitedLog
 from astyqueue.observe.debug_log import DebugLog
 from astyqueue.observe.events import ObservedEvent
-from astyqueue.rate_limit import RateLimitedLog
+from astyqueue.structured_log import log_event
 from astyqueue.units import BEGINNING, MonotonicUs
 
 _log: Final = logging.getLogger("astyqueue.queue")

@@ -16,10 +16,10 @@ from typing import Final, NamedTuple
 
 from astyqueue.clock import Clock
 from astyqueue.errors import AstyqueueError, Closed
-from astyqueue.event_log import log_event
 from astyqueue.protocol.steps import Steps
 from astyqueue.queue.consuming.claimer import Claimer
 from astyqueue.queue.delivery.delivery import Delivery, Received
+from astyqueue.structured_log import log_event
 from astyqueue.units import SECOND
 from astyqueue.waiting import Rest, Wakeup
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from functools import partial
 
 from astyqueue.clock import Clock
-from astyqueue.diagnostics import Finding, Severity
 from astyqueue.errors import StoreError, Undecodable
+from astyqueue.findings import Finding, Severity
 from astyqueue.model.health import findings_of, findings_of_workers, rest_of
 from astyqueue.model.presence import Presence
 from astyqueue.observe.observers import Observers

@@ -12,7 +12,7 @@ from itertools import groupby
 from typing import Final
 
 from astyqueue.errors import StoreError
-from astyqueue.event_log import log_event
+from astyqueue.log_throttle import NAMES, MinuteLimit
 from astyqueue.model.envelope import Envelope, MessageId
 from astyqueue.model.event import KEPT, Event, Kind
 from astyqueue.model.message import PreparedMessage
@@ -28,8 +28,8 @@ from astyqueue.protocol.settling.outcomes import Ack, Extend, Outcome, Reject, R
 from astyqueue.protocol.steps import Client, Steps
 from astyqueue.queue.delivery.base_delivery import AT_MOST_ONCE, BaseDelivery
 from astyqueue.queue.settings_sync import SettingsSync
-from astyqueue.rate_limit import NAMES, MinuteLimit
 from astyqueue.store import Batch
+from astyqueue.structured_log import log_event
 from astyqueue.text import iso
 from astyqueue.units import SECOND
 

@@ -10,10 +10,10 @@ from functools import partial
 from itertools import product
 from typing import Final
 
-from astyqueue.event_log import log_event
 from astyqueue.model.envelope import MessageId
 from astyqueue.model.message import Message
 from astyqueue.queue.delivery.base_delivery import BaseDelivery
+from astyqueue.structured_log import log_event
 
 _log: Final = logging.getLogger("astyqueue.queue")
 

@@ -28,7 +28,7 @@ from astyqueue.queue.metrics import QueueStats
 from astyqueue.queue.producing.producer import SendReport, Sent
 from astyqueue.queue.queue_admin import QueueAdmin
 from astyqueue.queue.runtime import QueueRuntime, ReceiveRequest
-from astyqueue.queue.transaction import Transaction, open_transaction
+from astyqueue.queue.sqlite_transaction import Transaction, open_transaction
 from astyqueue.spool import Spool
 from astyqueue.store import Store
 from astyqueue.triggers import Trigger

@@ -10,11 +10,11 @@ from typing import Final
 from astyqueue import ids
 from astyqueue.clock import Clock, Comparison, CorrectedClock
 from astyqueue.errors import NotFound, StoreUnavailable, Undecodable
-from astyqueue.event_log import log_event
 from astyqueue.model.settings import Behaviour, Settings
 from astyqueue.protocol.admin.settings import load_settings
 from astyqueue.protocol.coordination.store_time import clock_offset
 from astyqueue.protocol.steps import Client, Steps
+from astyqueue.structured_log import log_event
 from astyqueue.units import BEGINNING, SECOND
 
 _log: Final = logging.getLogger("astyqueue.queue")

@@ -5,7 +5,7 @@ server, and time in them is that of a clock that the test moves.
 
 - `service`: the interface, its messages, and the rules for names, bodies and durations, which are the same everywhere.
 - `local`: `MemoryQueueService` and `FileQueueService`, on queues of astyqueue.
-- `receipts`: what a receipt of those two allows, as steps.
+- `local_receipts`: what a receipt of those two allows, as steps.
 - `sqs`: `SQSQueueService`, through boto3, which the extra `sqs` installs.
 
 docs/how-to/hermetic.md shows how to use it, and what differs between the flavours.

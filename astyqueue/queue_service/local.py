@@ -27,7 +27,7 @@ from astyqueue.queue.connection import connect
 from astyqueue.queue.delivery.delivery import Delivery
 from astyqueue.queue.queue import MessageQueue
 from astyqueue.queue.runtime import QueueRuntime
-from astyqueue.queue_service.receipts import PullReceipt, delete, hide
+from astyqueue.queue_service.local_receipts import PullReceipt, delete, hide
 from astyqueue.queue_service.service import PulledMessage, QueueService
 from astyqueue.units import SECOND
 

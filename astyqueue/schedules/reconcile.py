@@ -26,7 +26,6 @@ from pydantic_core import from_json, to_json
 
 from astyqueue import ids
 from astyqueue.errors import BadSetting, Undecodable
-from astyqueue.event_log import log_event
 from astyqueue.model.envelope import FORMAT, unframed
 from astyqueue.model.message import Message
 from astyqueue.model.schedule import Origin, Policies, Schedule, Template
@@ -36,6 +35,7 @@ from astyqueue.protocol.steps import Steps, read_column
 from astyqueue.queue.admin.schedules import ScheduleRequest, handle_of, remove, save, template_of
 from astyqueue.queue.runtime import QueueRuntime
 from astyqueue.store import Batch, Name, Put
+from astyqueue.structured_log import log_event
 from astyqueue.triggers import Trigger
 from astyqueue.units import NEVER
 

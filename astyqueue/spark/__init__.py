@@ -1,7 +1,7 @@
 """Queues and Spark: messages and their history as tables and streams, and rows sent as messages.
 
 - `data_source`: the data source `astyqueue` for DataFrames: `batch_reader` reads messages, dead letters and history,
-  `stream_reader` follows the history, and `writer` sends the rows of a DataFrame or a stream.
+  `history_stream` follows the history, and `writer` sends the rows of a DataFrame or a stream.
 - `schemas`, `row_mapping`: messages and events as rows, and rows as messages with ids that follow from them.
 - `batch_sender`: sends in a task of Spark, in full commits and within a rate. `connections`: opens queues there.
 - `options`: options as text, checked first. `errors`, `session`: errors in one sentence, and sessions of Spark.

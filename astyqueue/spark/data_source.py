@@ -13,9 +13,9 @@ from pyspark.sql.types import StructType
 
 from astyqueue.errors import BadSetting
 from astyqueue.spark.batch_reader import QueueReader
+from astyqueue.spark.history_stream import HistoryStream
 from astyqueue.spark.options import Following, Reading, Sinking, table_of
 from astyqueue.spark.schemas import HISTORY, checked, schema_of
-from astyqueue.spark.stream_reader import HistoryStream
 from astyqueue.spark.writer import BatchSink, StreamSink
 
 

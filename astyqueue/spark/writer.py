@@ -18,12 +18,12 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 
 from astyqueue.clock import instant
 from astyqueue.errors import BadSetting
-from astyqueue.event_log import log_event
 from astyqueue.protocol.sending.idempotent import begin_batch, end_batch
 from astyqueue.spark.batch_sender import Outbox
 from astyqueue.spark.connections import Pace, sending
 from astyqueue.spark.options import Sinking
 from astyqueue.spark.row_mapping import Addressing
+from astyqueue.structured_log import log_event
 from astyqueue.units import SECOND
 
 _log: Final = logging.getLogger("astyqueue.spark")

@@ -18,13 +18,13 @@ from pathlib import Path
 from typing import Final
 
 from astyqueue.clock import Clock
-from astyqueue.event_log import log_event
 from astyqueue.files import replace_file
 from astyqueue.journal import BYTES, ReadOnlyJournal
 from astyqueue.journal.disk import LocalDisk, make_durable_directory
 from astyqueue.journal_errors import JournalInUse
 from astyqueue.spool.options import SpoolOptions
 from astyqueue.spool.process_journal import JournalState, ProcessJournal, state_of
+from astyqueue.structured_log import log_event
 from astyqueue.text import iso
 
 _QUEUE: Final = "queue-"

@@ -9,7 +9,6 @@ from typing import Final
 
 from astyqueue.clock import Clock
 from astyqueue.errors import AstyqueueError, Closed, StoreError
-from astyqueue.event_log import log_event
 from astyqueue.journal_errors import JournalError, JournalFailed, JournalFull
 from astyqueue.observe.events import SpoolForwarded, SpoolRefused
 from astyqueue.observe.observers import Observers
@@ -17,6 +16,7 @@ from astyqueue.spool.open_journals import OpenJournals
 from astyqueue.spool.outage import Outage
 from astyqueue.spool.process_journal import ProcessJournal
 from astyqueue.spool.record import PendingMessage, SpooledMessage
+from astyqueue.structured_log import log_event
 from astyqueue.units import BEGINNING, SECOND, MonotonicUs
 from astyqueue.waiting import Wakeup
 

@@ -9,12 +9,12 @@ from dataclasses import replace
 from typing import Final
 
 from astyqueue.clock import Clock
-from astyqueue.event_log import log_event
 from astyqueue.journal_errors import JournalError, JournalFailed, JournalInUse
 from astyqueue.spool.folder import SpoolFolder
 from astyqueue.spool.options import SpoolOptions
 from astyqueue.spool.outage import forget_outage
 from astyqueue.spool.process_journal import ProcessJournal
+from astyqueue.structured_log import log_event
 
 _log: Final = logging.getLogger("astyqueue.spool")
 

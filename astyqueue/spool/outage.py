@@ -10,8 +10,8 @@ from typing import Final, NamedTuple
 from pydantic_core import from_json, to_json
 
 from astyqueue.clock import Clock
-from astyqueue.event_log import log_event
 from astyqueue.files import replace_file
+from astyqueue.structured_log import log_event
 from astyqueue.units import SECOND
 
 #: The file beside a journal that has the outage of the process that writes the journal.

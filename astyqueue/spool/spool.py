@@ -12,7 +12,6 @@ from typing import Final
 from astyqueue.clock import Clock, SystemClock, instant
 from astyqueue.durations import Duration, as_microseconds
 from astyqueue.errors import Closed
-from astyqueue.event_log import log_event
 from astyqueue.observe.observers import Observers
 from astyqueue.spool.folder import SpoolFolder
 from astyqueue.spool.forwarder import Deliver, Forwarder
@@ -21,6 +20,7 @@ from astyqueue.spool.options import SpoolOptions
 from astyqueue.spool.process_journal import JournalState
 from astyqueue.spool.record import SpooledMessage
 from astyqueue.stores.fork_hooks import watch
+from astyqueue.structured_log import log_event
 from astyqueue.units import SECOND
 
 #: How long `close` waits for the thread, which may be in a request to the store; it then ends with that request.

@@ -2,7 +2,7 @@
 
 - `memory`, `sqlite`, `cassandra`: the adapters of the port `astyqueue.store`. `column_name_codec` and `sorted_keys` are
   for the first two, whose columns are sorted by bytes; `schema_files` has the tables of the last two.
-- `async_adapter`: the verbs of any store as coroutines, in threads if the store has none; `event_loop_calls`: calls
+- `async_adapter`: the verbs of any store as coroutines, in threads if the store has none; `threadsafe_calls`: calls
   back into an event loop.
 - `lazy_store`: a store that is opened when it is first needed. `fork_hooks`: what a store does around a fork.
 - `url`: what a URL says. `admin`: preparing, verifying and examining a store, for commands.

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Protocol, Self
 
 from astyqueue.clock import Clock
-from astyqueue.diagnostics import Finding
 from astyqueue.errors import BadSetting
+from astyqueue.findings import Finding
 from astyqueue.stores.url import locate
 
 

@@ -10,7 +10,7 @@ from functools import partial
 from typing import TypeVar
 
 from astyqueue.store import AsyncCapableStore, AsyncStore, Batch, Column, Expectation, Outcome, Store, Wanted
-from astyqueue.stores.event_loop_calls import LoopCalls, PerLoop
+from astyqueue.stores.threadsafe_calls import LoopCalls, PerLoop
 
 T = TypeVar("T")
 U = TypeVar("U")

@@ -10,8 +10,8 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
 from astyqueue.clock import Clock, Stamps
-from astyqueue.diagnostics import Finding, note
 from astyqueue.errors import BadSetting, Closed
+from astyqueue.findings import Finding, note
 from astyqueue.store import Batch, Column, Committed, Expectation, Named, Outcome, Put, Refused, Slice, Spread, Wanted
 from astyqueue.stores import column_name_codec, fork_hooks
 from astyqueue.stores.column_name_codec import Changes

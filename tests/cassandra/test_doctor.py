@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 
 from astyqueue.cli import main
 from astyqueue.clock import SystemClock
-from astyqueue.diagnostics import Finding, Severity
+from astyqueue.findings import Finding, Severity
 from astyqueue.queue import health_check
 from astyqueue.queue.connection import connect
 from astyqueue.stores.admin import administer

@@ -12,8 +12,8 @@ from cassandra.cluster import Session
 
 from astyqueue import MessageQueue, connect
 from astyqueue.clock import SystemClock
-from astyqueue.diagnostics import Severity
 from astyqueue.errors import StoreError, StoreUnavailable
+from astyqueue.findings import Severity
 from astyqueue.queue import health_check
 from astyqueue.stores.admin import administer
 from astyqueue.stores.cassandra import Address

@@ -13,8 +13,8 @@ from cassandra.policies import DCAwareRoundRobinPolicy
 
 from astyqueue import MessageQueue
 from astyqueue.clock import SystemClock
-from astyqueue.diagnostics import Finding, Severity
 from astyqueue.errors import BadSetting
+from astyqueue.findings import Finding, Severity
 from astyqueue.stores import open_store
 from astyqueue.stores.admin import administer
 from astyqueue.stores.cassandra import Address

@@ -13,7 +13,7 @@ from cassandra.query import SimpleStatement
 
 from astyqueue import ids
 from astyqueue.clock import instant
-from astyqueue.diagnostics import Severity
+from astyqueue.findings import Severity
 from astyqueue.model.envelope import encode_plain
 from astyqueue.model.health import findings_of
 from astyqueue.model.settings import Layout, Settings

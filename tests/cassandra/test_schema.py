@@ -12,8 +12,8 @@ from cassandra.policies import WhiteListRoundRobinPolicy
 from cassandra.query import SimpleStatement
 
 from astyqueue.clock import SystemClock
-from astyqueue.diagnostics import Severity, worst
 from astyqueue.errors import BadSetting, WrongSchema
+from astyqueue.findings import Severity, worst
 from astyqueue.queue.connection import connect
 from astyqueue.stores.admin import Administration, administer
 from astyqueue.stores.cassandra import admin

@@ -8,8 +8,8 @@ from unittest import mock
 
 import pytest
 
-from astyqueue.dispatch.consumers.assignment import Assignment
 from astyqueue.dispatch.consumers.consumer_states import INTERESTED, NOTIFIED, Consumer, Consumers, Members, State
+from astyqueue.dispatch.consumers.matching import Assignment
 from astyqueue.dispatch.consumers.multi_queue import MultiQueueConsumer
 from astyqueue.dispatch.consumers.ready_buffer import Lane, Ready, ReadyBuffer
 from tests.consumer_schedules.oracle import Broken

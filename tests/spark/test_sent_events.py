@@ -20,10 +20,10 @@ from astyqueue.protocol.sending.idempotent import BatchRecord, begin_batch
 from astyqueue.protocol.steps import Request, Send
 from astyqueue.spark.batch_sender import Outbox
 from astyqueue.spark.connections import Pace
+from astyqueue.spark.history_stream import HistoryStream, Offset
 from astyqueue.spark.options import Following, Sinking
 from astyqueue.spark.row_mapping import Addressing
 from astyqueue.spark.schemas import HISTORY, schema_of
-from astyqueue.spark.stream_reader import HistoryStream, Offset
 from astyqueue.store import HISTORY as HISTORY_TABLE
 from astyqueue.testing.faults import Faulty
 from astyqueue.units import SECOND

@@ -17,8 +17,8 @@ from astyqueue.errors import BadSetting
 from astyqueue.model.event import Event, Kind
 from astyqueue.protocol.history import record_events
 from astyqueue.spark.errors import HistoryGone
+from astyqueue.spark.history_stream import HistoryStream, Offset
 from astyqueue.spark.options import Following
-from astyqueue.spark.stream_reader import HistoryStream, Offset
 from astyqueue.units import SECOND
 from tests.support.places import Place
 

@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 
-from astyqueue.stores.event_loop_calls import LoopCalls, PerLoop
+from astyqueue.stores.threadsafe_calls import LoopCalls, PerLoop
 
 
 def turn() -> asyncio.Future[None]:

@@ -12,7 +12,7 @@ from typing import Final
 
 import pytest
 
-from astyqueue.diagnostics import Severity
+from astyqueue.findings import Severity
 from astyqueue.stores import open_store
 from astyqueue.stores.admin import administer
 from astyqueue.stores.schema_files import folder, parts

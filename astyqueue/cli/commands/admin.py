@@ -13,7 +13,7 @@ from astyqueue.cli.config import Deliberate
 from astyqueue.cli.context import json_option, named, url_option, verbose_option
 from astyqueue.cli.errors import ExitCode
 from astyqueue.cli.output import json_line
-from astyqueue.diagnostics import Finding, Severity
+from astyqueue.findings import Finding, Severity
 from astyqueue.printable import printable, printable_lines, printable_message
 from astyqueue.text import counted
 
@@ -50,7 +50,7 @@ def doctor(context: click.Context, /, *, url: str | None, as_json: bool) -> None
     """Print the findings."""
     from astyqueue.cli.commands.admin import show
     from astyqueue.clock import SystemClock
-    from astyqueue.diagnostics import Severity, worst
+    from astyqueue.findings import Severity, worst
     from astyqueue.queue.health_check import examine
 
     found = examine(named(url), clock=SystemClock())
@@ -138,7 +138,7 @@ def verify(context: click.Context, /, *, url: str | None, as_json: bool, replica
     """Print the differences."""
     from astyqueue.cli.commands.admin import show
     from astyqueue.clock import SystemClock
-    from astyqueue.diagnostics import Severity, worst
+    from astyqueue.findings import Severity, worst
     from astyqueue.stores.admin import administer
 
     with administer(named(url), clock=SystemClock(), replication=replication) as administration:

@@ -23,8 +23,8 @@ from astyqueue.cli.context import (
 )
 from astyqueue.cli.errors import ExitCode
 from astyqueue.cli.output import Output, json_line
-from astyqueue.diagnostics import Severity, worst
 from astyqueue.errors import BadInput, NotFound
+from astyqueue.findings import Severity, worst
 from astyqueue.printable import printable, quoted
 from astyqueue.text import counted, exact, iso
 from astyqueue.units import SECOND

@@ -3,7 +3,7 @@
 The command is `astyqueue.cli.commands.worker`: it finds the app, and starts either of these in the main thread.
 
 - `supervisor`: with `-p` or `--reload`, starts processes and those again that die, and passes signals on. It imports no
-  app. `worker_process`: one of the processes, as the supervisor sees it.
+  app. `supervised_process`: one of the processes, as the supervisor sees it.
 - `run`: one dispatcher until its work is done, with what watches it. This is all there is without `-p`.
 
 Between the two, and around the second:

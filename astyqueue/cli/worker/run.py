@@ -20,7 +20,7 @@ from astyqueue.clock import SystemClock
 from astyqueue.dispatch.dispatcher import Dispatcher
 from astyqueue.dispatch.presence.stall_watch import Stall
 from astyqueue.dispatch.presence.worker_presence import WorkerPresence
-from astyqueue.dispatch.processes.child import resident_bytes
+from astyqueue.dispatch.processes.child_main import resident_bytes
 from astyqueue.dispatch.worker_log import log_event
 from astyqueue.durations import Duration, as_microseconds
 from astyqueue.errors import Closed

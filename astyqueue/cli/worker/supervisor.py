@@ -22,7 +22,7 @@ from astyqueue.cli.errors import ExitCode
 from astyqueue.cli.worker.health_server import Health
 from astyqueue.cli.worker.process_pipes import DRAIN, Status
 from astyqueue.cli.worker.signals import ENDS, ends_handled
-from astyqueue.cli.worker.worker_process import WorkerProcess
+from astyqueue.cli.worker.supervised_process import SupervisedProcess
 from astyqueue.clock import SystemClock
 from astyqueue.dispatch.worker_log import log_event
 from astyqueue.text import length_text
@@ -120,7 +120,7 @@ class ProcessSupervisor:
     def __init__(self, count: int, watched: SupervisedBy) -> None:
         """Nothing is started yet."""
         command = [sys.executable, *sys.orig_argv[1:]]
-        self._children = [WorkerProcess(number, command) for number in range(1, count + 1)]
+        self._children = [SupervisedProcess(number, command) for number in range(1, count + 1)]
         self._watched = watched
         self._clock = SystemClock()
         self._stage = 0
@@ -169,7 +169,7 @@ class ProcessSupervisor:
             else:
                 child.request(self._stage, number)
 
-    def _on_end(self, child: WorkerProcess) -> None:
+    def _on_end(self, child: SupervisedProcess) -> None:
         """Decide whether a process that ended is started again."""
         facts = {"child": child.number, "code": child.code}
         if self._stage or (child.code == ExitCode.DONE and not child.reloads):
@@ -191,7 +191,7 @@ class ProcessSupervisor:
             child.restart_at = self._clock.monotonic() + pause
             log_event(logging.ERROR, "died", **facts, again_in=length_text(pause))
 
-    def _watch(self, child: WorkerProcess) -> None:
+    def _watch(self, child: SupervisedProcess) -> None:
         """Log once that a process says nothing any longer, and kill it if it is to exit when it stalls."""
         silent = child.silent(self._watched.silence)
         if not silent:
@@ -218,7 +218,7 @@ class ProcessSupervisor:
         processes = [{"child": one.number, "ready": Status.READY in one.status} for one in self._children]
         return Health(live, ready and not self._stage, {"state": state, "processes": processes})
 
-    def _give_up(self, child: WorkerProcess, code: ExitCode, reason: str) -> None:
+    def _give_up(self, child: SupervisedProcess, code: ExitCode, reason: str) -> None:
         log_event(logging.CRITICAL, "gives_up", child=child.number, code=child.code, reason=reason)
         self._given_up = code
         self._end(signal.SIGTERM)

@@ -5,7 +5,7 @@ A dispatcher has one manager for each queue; each of its slots is a consumer of 
 - `ready_buffer`: the claimed messages that wait, in lanes of those that the same consumers may take; selectors.
 - `credit`: whether a consumer can accept a message now.
 - `consumer_states`: the consumers by state and priority, each moved in one place.
-- `assignment`: who may take what, and who is woken.
+- `matching`: who may take what, and who is woken.
 - `consumer_manager`: the lock around these, and the calls of producers and consumers.
 - `multi_queue`: one consumer of several queues, which take turns by weight.
 

@@ -12,8 +12,8 @@ import functools
 from collections.abc import Callable, Iterable, Iterator
 from typing import Generic, TypeVar
 
-from astyqueue.dispatch.consumers.assignment import Assignment
 from astyqueue.dispatch.consumers.consumer_states import NOTIFIED, REMOVED, Browsers, Consumer, Counters, Members
+from astyqueue.dispatch.consumers.matching import Assignment
 from astyqueue.dispatch.consumers.ready_buffer import REJECTIONS, Ready
 from astyqueue.units import NEVER
 from astyqueue.waiting import BargingLock

@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Final, cast
 
 from astyqueue import errors
-from astyqueue.dispatch.delivery_limits import AdaptivePrefetch, MessageQuota
+from astyqueue.dispatch.flow_control import AdaptivePrefetch, MessageQuota
 from astyqueue.dispatch.handlers.handler import TASK, Kind, LineKey, perform
 from astyqueue.dispatch.handlers.handler_registry import HandlerRegistry
 from astyqueue.dispatch.running_executions import BegunExecution, Execution, ExecutionsUnderWay, Interrupted

@@ -15,7 +15,7 @@ from typing import Final
 
 from astyqueue.clock import SystemClock
 from astyqueue.dispatch.stacks import stack_of
-from astyqueue.rate_limit import MINUTE
+from astyqueue.log_throttle import MINUTE
 from astyqueue.units import MonotonicUs
 from astyqueue.waiting import Wakeup
 

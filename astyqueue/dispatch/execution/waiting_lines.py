@@ -12,9 +12,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from astyqueue.dispatch.delivery_limits import AdaptivePrefetch, MessageQuota
 from astyqueue.dispatch.execution.batch_execution import BatchExecutions
 from astyqueue.dispatch.execution.delivery_execution import HandlerExecutions
+from astyqueue.dispatch.flow_control import AdaptivePrefetch, MessageQuota
 from astyqueue.dispatch.handlers.handler import TASK, Kind, LineKey
 from astyqueue.dispatch.handlers.handler_registry import HandlerRegistry
 from astyqueue.dispatch.running_executions import BegunExecution, Execution

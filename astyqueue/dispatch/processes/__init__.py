@@ -2,10 +2,10 @@
 
 - `channel`: frames of plain values over pipes between the parent and one child.
 - `forwarded_delivery`: a delivery as it crosses the channel, and as a handler in the child has it.
-- `child`: what a child process does, from its start to the end of its parent.
+- `child_main`: what a child process does, from its start to the end of its parent.
 - `child_process`: one child as its parent has it: started, called and killed.
 - `children`: the children of a dispatcher: which are idle, and when one is replaced.
-- `forked_children`: ends the processes that a handler forked and that come back from it.
+- `stray_forks`: ends the processes that a handler forked and that come back from it.
 
 The parent claims, keeps leases and settles. A child gets one delivery at a time and opens no store.
 

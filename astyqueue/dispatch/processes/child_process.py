@@ -29,7 +29,7 @@ _ENDED_WITHIN: Final = 2.0
 #: The first statements of a child: it imports what its parent could import.
 _START: Final = (
     "import sys; ends = map(int, sys.argv[1:4]); sys.path[:] = sys.argv[4:]; "
-    "from astyqueue.dispatch.processes.child import main; main(*ends)"
+    "from astyqueue.dispatch.processes.child_main import main; main(*ends)"
 )
 #: In the environment of a child: the id of its parent.
 CHILD_OF: Final = "ASTYQUEUE_CHILD_OF"

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from itertools import count
 from typing import Final
 
-from astyqueue.dispatch.delivery_limits import AdaptivePrefetch
+from astyqueue.dispatch.flow_control import AdaptivePrefetch
 from astyqueue.dispatch.slots.ready_deliveries import ReadyDeliveries
 from astyqueue.waiting import BargingLock
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from astyqueue.clock import Clock
 from astyqueue.dispatch.consumers import ConsumerManager, Ready
-from astyqueue.dispatch.delivery_limits import AdaptivePrefetch
+from astyqueue.dispatch.flow_control import AdaptivePrefetch
 from astyqueue.queue.delivery.delivery import Delivery
 
 

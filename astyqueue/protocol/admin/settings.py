@@ -11,9 +11,8 @@ from pydantic_core import from_json, to_json
 
 from astyqueue import ids
 from astyqueue.errors import BadSetting, LayoutDiffers, NotFound, Undecodable
-from astyqueue.event_log import log_event
 from astyqueue.model.envelope import FORMAT, unframed
-from astyqueue.model.header_priority import check_sorting
+from astyqueue.model.priority_class import check_sorting
 from astyqueue.model.settings import (
     FORWARD,
     ROWS_AT_MOST,
@@ -31,6 +30,7 @@ from astyqueue.protocol.row.compare_and_set import update
 from astyqueue.protocol.row.paging import PAGE_SIZE
 from astyqueue.protocol.steps import Steps, read_column, read_one
 from astyqueue.store import Name, Slice, Spread
+from astyqueue.structured_log import log_event
 
 #: The one column of a settings row.
 SETTINGS: Final = Name(0, 0, ids.LEAST, 0)

@@ -10,7 +10,6 @@ from pydantic_core import from_json, to_json
 from astyqueue import ids
 from astyqueue.durations import LONGEST
 from astyqueue.errors import BadInput, Undecodable
-from astyqueue.event_log import log_event
 from astyqueue.ids import GREATEST, is_moment
 from astyqueue.model.body import decode_body
 from astyqueue.model.envelope import FORMAT, Envelope, encode, unframed
@@ -31,6 +30,7 @@ from astyqueue.model.schedule import (
 from astyqueue.protocol.layout.columns import HIGHEST_PRIORITY, State, Timer, Type, encoded
 from astyqueue.protocol.steps import Client
 from astyqueue.store import Name, Put
+from astyqueue.structured_log import log_event
 from astyqueue.units import NEVER
 
 _log: Final = logging.getLogger("astyqueue.schedules")

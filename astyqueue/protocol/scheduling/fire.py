@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from astyqueue.errors import BadInput, OutcomeUnknown, Undecodable, UnknownTrigger
-from astyqueue.event_log import log_event
 from astyqueue.ids import Id
 from astyqueue.model.envelope import MessageId
 from astyqueue.model.schedule import AfterFailure, Origin, Overlap, Run, Schedule, Template
@@ -33,6 +32,7 @@ from astyqueue.protocol.sending.key_index import write_key_hints
 from astyqueue.protocol.sending.key_state import keys_of
 from astyqueue.protocol.steps import BATCH_BYTES, BATCH_COLUMNS, Client, Steps, read_one
 from astyqueue.store import Column, Name, Named, Outcome, Put, Refused
+from astyqueue.structured_log import log_event
 from astyqueue.triggers import Trigger, Triggers
 from astyqueue.units import SECOND
 

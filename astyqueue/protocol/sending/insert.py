@@ -8,12 +8,12 @@ from typing import Final
 
 from astyqueue import ids
 from astyqueue.errors import AstyqueueError, OutcomeUnknown, StoreError
-from astyqueue.event_log import log_event
 from astyqueue.ids import Id
 from astyqueue.protocol.layout.columns import STAMP_BACK, message_name
 from astyqueue.protocol.row.rescan import list_stranded
 from astyqueue.protocol.steps import Client, Send, Steps
 from astyqueue.store import Batch, Name, Put
+from astyqueue.structured_log import log_event
 from astyqueue.units import SECOND
 
 _log: Final = logging.getLogger("astyqueue.queue")

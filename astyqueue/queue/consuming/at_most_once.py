@@ -7,13 +7,13 @@ import threading
 from collections.abc import Iterable
 from typing import Final
 
-from astyqueue.event_log import log_event
 from astyqueue.model.envelope import MessageId
 from astyqueue.protocol.claiming.selection import ClaimedMessage
 from astyqueue.queue.consuming.waiters import Shares, Waiters
 from astyqueue.queue.delivery.base_delivery import AT_MOST_ONCE
 from astyqueue.queue.hooks import HookNotifier
 from astyqueue.queue.metrics import QueueStats
+from astyqueue.structured_log import log_event
 
 _log: Final = logging.getLogger("astyqueue.queue")
 

@@ -17,7 +17,6 @@ from typing import Final
 
 from astyqueue.clock import Clock
 from astyqueue.errors import StoreError, Undecodable
-from astyqueue.event_log import log_event
 from astyqueue.protocol.settling.outcomes import Outcome
 from astyqueue.protocol.steps import Client, Steps
 from astyqueue.queue.consuming.at_most_once import AtMostOnceBuffer
@@ -40,6 +39,7 @@ from astyqueue.queue.row_sharing.paced_doorbell import PacedDoorbell
 from astyqueue.queue.row_sharing.row_locks import RowLocks
 from astyqueue.queue.row_sharing.row_scheduler import RowScheduler
 from astyqueue.queue.settings_sync import SettingsSync
+from astyqueue.structured_log import log_event
 from astyqueue.triggers import Triggers
 from astyqueue.units import SECOND, MonotonicUs
 from astyqueue.waiting import Wakeup

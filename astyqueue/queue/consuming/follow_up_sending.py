@@ -10,7 +10,6 @@ from typing import Final
 
 from astyqueue import ids
 from astyqueue.errors import AstyqueueError, StoreError
-from astyqueue.event_log import log_event
 from astyqueue.model.event import Kind
 from astyqueue.protocol.layout.columns import message_name
 from astyqueue.protocol.sending.insert import LATE, register_late
@@ -19,6 +18,7 @@ from astyqueue.protocol.steps import Client, Steps
 from astyqueue.queue.consuming.outcome_recorder import OutcomeRecorder, PendingOutcome
 from astyqueue.queue.delivery.base_delivery import BaseDelivery
 from astyqueue.queue.delivery.follow_ups import FollowUp, FollowUpQueue, FollowUps, FollowUpSends
+from astyqueue.structured_log import log_event
 
 _log: Final = logging.getLogger("astyqueue.queue")
 

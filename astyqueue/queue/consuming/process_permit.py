@@ -15,7 +15,6 @@ from typing import Final
 
 from astyqueue.clock import Clock
 from astyqueue.errors import OutcomeUnknown, StoreError
-from astyqueue.event_log import log_event
 from astyqueue.model.settings import Behaviour
 from astyqueue.model.views import ActiveProcess
 from astyqueue.protocol.coordination.permits import (
@@ -33,6 +32,7 @@ from astyqueue.queue.consuming.lease_table import LeaseTable
 from astyqueue.queue.row_sharing.row_scheduler import RowScheduler
 from astyqueue.queue.row_sharing.row_state import RowState
 from astyqueue.queue.settings_sync import SettingsSync
+from astyqueue.structured_log import log_event
 from astyqueue.units import BEGINNING, SECOND, MonotonicUs
 
 #: A permit is renewed, and a stand-by reports again, when this part of the lease is over: two renewals may fail.

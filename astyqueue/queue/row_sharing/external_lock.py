@@ -17,9 +17,9 @@ from typing import Final, Protocol
 
 from astyqueue.clock import Clock
 from astyqueue.errors import Busy
-from astyqueue.event_log import log_event
 from astyqueue.protocol.coordination.row_lock import LockHandle
 from astyqueue.protocol.steps import Steps
+from astyqueue.structured_log import log_event
 from astyqueue.units import SECOND
 from astyqueue.waiting import Rest, Wakeup
 

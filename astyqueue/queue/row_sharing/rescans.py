@@ -14,7 +14,6 @@ from typing import Final
 
 from astyqueue.clock import Clock
 from astyqueue.errors import StoreError, Undecodable
-from astyqueue.event_log import log_event
 from astyqueue.protocol.layout.columns import HEADER
 from astyqueue.protocol.layout.rows import Ring
 from astyqueue.protocol.row.cursors import SCAN_LAGS
@@ -23,6 +22,7 @@ from astyqueue.protocol.steps import Client, Steps, read
 from astyqueue.queue.row_sharing.deadline_heap import DeadlineHeap
 from astyqueue.queue.row_sharing.row_state import RowState
 from astyqueue.store import Column, Named
+from astyqueue.structured_log import log_event
 from astyqueue.units import BEGINNING, SECOND
 
 _log: Final = logging.getLogger("astyqueue.queue")

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from astyqueue.clock import Clock
-from astyqueue.event_log import log_event
 from astyqueue.protocol.claiming.claim import ClaimResult
 from astyqueue.protocol.coordination.row_lock import LockHandle, RowLock, release_columns
 from astyqueue.protocol.steps import Steps
 from astyqueue.queue.row_sharing.row_scheduler import RowVisit
+from astyqueue.structured_log import log_event
 from astyqueue.units import SECOND, MonotonicUs
 
 #: The pause before a busy row is tried again (±50 %), doubled each time up to `_LONGEST_PAUSE`.

@@ -14,7 +14,6 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name that all of Spark's own examples use
 
 from astyqueue.clock import Clock, SystemClock, instant
-from astyqueue.event_log import log_event
 from astyqueue.spark.connections import looking
 from astyqueue.spark.errors import check_kept
 from astyqueue.spark.options import Place, everywhere
@@ -27,6 +26,7 @@ from astyqueue.spark.pipeline.schemas import APART, ATTEMPTS, EVENTS, FACTS, FAI
 from astyqueue.spark.pipeline.slo import Objectives
 from astyqueue.spark.pipeline.transforms import approximate, attempts, exact, facts, failures, schedules
 from astyqueue.spark.session import UTC, configured
+from astyqueue.structured_log import log_event
 from astyqueue.units import SECOND
 
 _log: Final = logging.getLogger("astyqueue.pipeline")

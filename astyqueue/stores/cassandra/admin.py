@@ -10,8 +10,8 @@ from typing import Final, Self
 from cassandra.cluster import Session
 
 from astyqueue.clock import Clock
-from astyqueue.diagnostics import Finding, Severity, note, ok, worst
 from astyqueue.errors import BadSetting, StoreError
+from astyqueue.findings import Finding, Severity, note, ok, worst
 from astyqueue.stores.cassandra.connection.cluster import connect
 from astyqueue.stores.cassandra.connection.errors import FAILURES, failure_of_change, failure_of_read
 from astyqueue.stores.cassandra.connection.settings import Address, Levels
@@ -22,8 +22,8 @@ from astyqueue.stores.cassandra.schema.check import verify_table
 from astyqueue.stores.cassandra.schema.files import VERSIONS, declared, literal, newest, parts
 from astyqueue.stores.cassandra.schema.home_data_centre import KEEP_HOME, Client, HomeDataCentre, has_copies, objection
 from astyqueue.stores.cassandra.schema.keyspace import Kept, Keyspace, data_centres, replication
-from astyqueue.stores.cassandra.schema.metadata import Catalog, Inquiry
 from astyqueue.stores.cassandra.schema.migrations import Migration, agree, as_run, newer
+from astyqueue.stores.cassandra.schema.system_schema import Catalog, Inquiry
 from astyqueue.stores.url import Location
 
 _MIGRATE: Final = "run 'astyqueue migrate' on this URL"

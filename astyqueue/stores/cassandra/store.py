@@ -21,7 +21,7 @@ from astyqueue.stores.cassandra.requests.attempt import RequestSteps, carried_ou
 from astyqueue.stores.cassandra.requests.client import Conversation
 from astyqueue.stores.cassandra.requests.loop_requests import LoopRequests
 from astyqueue.stores.cassandra.requests.speculation import Counters
-from astyqueue.stores.event_loop_calls import PerLoop
+from astyqueue.stores.threadsafe_calls import PerLoop
 from astyqueue.stores.url import Location
 from astyqueue.waiting import in_thread
 

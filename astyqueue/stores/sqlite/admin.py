@@ -9,8 +9,8 @@ import stat
 from collections.abc import Iterator, Mapping
 from typing import Final, Self
 
-from astyqueue.diagnostics import Finding, Severity, note, ok, worst
 from astyqueue.errors import StoreCorrupt, WrongSchema
+from astyqueue.findings import Finding, Severity, note, ok, worst
 from astyqueue.stores.sqlite import filesystems
 from astyqueue.stores.sqlite.database import APPLICATION_ID, DatabaseFile
 from astyqueue.stores.sqlite.errors import failure

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from astyqueue.diagnostics import Finding, Severity, note, ok
+from astyqueue.findings import Finding, Severity, note, ok
 
 _MOUNTS: Final = Path("/proc/self/mountinfo")
 #: Kinds whose files other machines may have open.

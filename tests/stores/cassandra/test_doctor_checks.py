@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from astyqueue.diagnostics import Finding, Severity, worst
+from astyqueue.findings import Finding, Severity, worst
 from astyqueue.stores.cassandra.doctor import checks
 from astyqueue.stores.cassandra.doctor.checks import Node, Offset, Tombstones
 from astyqueue.stores.cassandra.schema.check import GC_GRACE

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from astyqueue.errors import StoreUnavailable
-from astyqueue.stores.cassandra.schema.metadata import PATIENCE_SECONDS, Inquiry
 from astyqueue.stores.cassandra.schema.migrations import Migration
+from astyqueue.stores.cassandra.schema.system_schema import PATIENCE_SECONDS, Inquiry
 
 
 class Locking(Inquiry):

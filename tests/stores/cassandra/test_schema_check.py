@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from astyqueue.diagnostics import Severity
+from astyqueue.findings import Severity
 from astyqueue.stores.cassandra.connection.settings import Levels
 from astyqueue.stores.cassandra.schema.check import Kept, verify_table
 from astyqueue.stores.cassandra.schema.files import Option, declared, parts

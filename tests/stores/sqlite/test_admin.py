@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from astyqueue.clock import SystemClock
-from astyqueue.diagnostics import Finding, Severity
 from astyqueue.errors import BadSetting, StoreCorrupt, WrongSchema
+from astyqueue.findings import Finding, Severity
 from astyqueue.queue import health_check
 from astyqueue.queue.connection import connect
 from astyqueue.stores.admin import administer

@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 
 from astyqueue import ids
-from astyqueue.diagnostics import Severity
 from astyqueue.errors import BadSetting, StoreCorrupt, StoreFull, StoreUnavailable, WrongSchema
+from astyqueue.findings import Severity
 from astyqueue.store import HISTORY, Batch, Name, Named, Put, Slice
 from astyqueue.stores import open_store
 from astyqueue.stores.admin import administer

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from astyqueue import aio
-from astyqueue.dispatch.processes.child import Functions
+from astyqueue.dispatch.processes.child_main import Functions
 from astyqueue.errors import BadInput, Closed
 from astyqueue.tasks import current_delivery
 from tests.support.places import Place

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from astyqueue.diagnostics import Severity, worst
+from astyqueue.findings import Severity, worst
 from astyqueue.protocol.admin.settings import SETTINGS
 from astyqueue.protocol.layout.rows import settings_row
 from astyqueue.queue.connection import Connection, connect

@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from astyqueue import Delivery, MessageQueue
-from astyqueue.dispatch.delivery_limits import AdaptivePrefetch, MessageQuota
 from astyqueue.dispatch.execution.delivery_execution import HandlerExecutions
+from astyqueue.dispatch.flow_control import AdaptivePrefetch, MessageQuota
 from astyqueue.dispatch.handlers.handler import Handler
 from astyqueue.dispatch.handlers.handler_registry import HandlerRegistry
 from astyqueue.queue.runtime import ReceiveRequest

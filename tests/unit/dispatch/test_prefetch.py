@@ -8,7 +8,7 @@ import pytest
 
 from astyqueue.clock import SystemClock
 from astyqueue.dispatch.consumers import MultiQueueConsumer
-from astyqueue.dispatch.delivery_limits import AdaptivePrefetch
+from astyqueue.dispatch.flow_control import AdaptivePrefetch
 from astyqueue.dispatch.slots import ClaimCredit, FreeSlots, ReadyDeliveries
 from astyqueue.protocol.steps import Commit, Request
 from astyqueue.queue.delivery.delivery import Delivery

@@ -18,7 +18,7 @@ import pytest
 from astyqueue.dispatch.builder import DispatcherBuilder
 from astyqueue.dispatch.dispatcher import Dispatcher
 from astyqueue.dispatch.handlers.handler import Call
-from astyqueue.dispatch.processes import child
+from astyqueue.dispatch.processes import child_main
 from astyqueue.errors import BadSetting
 from astyqueue.queue.delivery.delivery import Delivery
 from astyqueue.testing import TimeMachine
@@ -321,7 +321,7 @@ def test_a_handler_of_a_program_that_cannot_be_imported_is_refused() -> None:
 def test_where_a_system_reports_only_the_most_memory_that_there_was_it_is_read_in_the_unit_of_that_system(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, system: str, unit: int
 ) -> None:
-    monkeypatch.setattr(child, "_STATM", str(tmp_path / "there is no such file"))
+    monkeypatch.setattr(child_main, "_STATM", str(tmp_path / "there is no such file"))
     monkeypatch.setattr(sys, "platform", system)
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
-    assert child.resident_bytes() == pytest.approx(most, rel=0.1)
+    assert child_main.resident_bytes() == pytest.approx(most, rel=0.1)

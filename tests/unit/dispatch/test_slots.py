@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from astyqueue import MessageQueue
-from astyqueue.dispatch.delivery_limits import AdaptivePrefetch
 from astyqueue.dispatch.dispatcher import Dispatcher
+from astyqueue.dispatch.flow_control import AdaptivePrefetch
 from astyqueue.dispatch.slots import ClaimCredit, FreeSlots, ReadyDeliveries
 from astyqueue.errors import BadSetting, HandlersStuck
 from astyqueue.queue.delivery.base_delivery import Waiter

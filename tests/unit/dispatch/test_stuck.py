@@ -9,9 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from astyqueue.diagnostics import Finding, Severity
 from astyqueue.dispatch.dispatcher import Dispatcher
 from astyqueue.errors import HandlersStuck
+from astyqueue.findings import Finding, Severity
 from astyqueue.model.health import findings_of
 from astyqueue.protocol.admin.health import read_health
 from astyqueue.testing import TimeMachine

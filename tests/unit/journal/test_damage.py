@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 
-from astyqueue.diagnostics import Severity
+from astyqueue.findings import Severity
 from astyqueue.journal import BYTES, Journal, ReadOnlyJournal
 from astyqueue.journal.format import OVERHEAD, RECORDS_AT
 from astyqueue.testing import TimeMachine

@@ -8,7 +8,7 @@ from typing import Final
 
 import pytest
 
-from astyqueue.diagnostics import Severity, worst
+from astyqueue.findings import Severity, worst
 from astyqueue.journal import BYTES, Reader, ReadOnlyJournal, Record
 from astyqueue.journal_errors import JournalFull
 from astyqueue.testing import TimeMachine

@@ -10,7 +10,7 @@ from hypothesis import settings
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, rule
 
 from astyqueue.clock import instant
-from astyqueue.diagnostics import Severity
+from astyqueue.findings import Severity
 from astyqueue.journal import BYTES, Journal, Reader, Record
 from astyqueue.testing import TimeMachine
 from tests.support.simulated_disk import SimulatedDisk

@@ -12,7 +12,7 @@ from typing import Final
 
 import pytest
 
-from astyqueue.diagnostics import Severity
+from astyqueue.findings import Severity
 from astyqueue.journal import BYTES, Journal, ReadOnlyJournal
 from astyqueue.journal_errors import JournalInUse
 

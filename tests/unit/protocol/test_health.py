@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 
 from astyqueue import ids
-from astyqueue.diagnostics import Finding, Severity
+from astyqueue.findings import Finding, Severity
 from astyqueue.model.health import DeathCounts, findings_of, rest_of
 from astyqueue.model.settings import Behaviour, Layout, Settings
 from astyqueue.protocol.admin.health import read_health

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from astyqueue.diagnostics import Severity
+from astyqueue.findings import Severity
 from astyqueue.model.envelope import MessageId
 from astyqueue.protocol.claiming.claim import claim
 from astyqueue.protocol.claiming.selection import ClaimRequest

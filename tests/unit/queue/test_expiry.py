@@ -7,8 +7,8 @@ from datetime import timedelta
 import pytest
 
 from astyqueue import Hook, Message, MessageQueue
-from astyqueue.diagnostics import Severity
 from astyqueue.errors import BadInput, StoreUnavailable
+from astyqueue.findings import Severity
 from astyqueue.model.envelope import MessageId
 from astyqueue.model.health import findings_of
 from astyqueue.protocol.admin.health import read_health

@@ -7,8 +7,8 @@ import contextlib
 import pytest
 
 from astyqueue import MessageQueue
-from astyqueue.diagnostics import Finding, Severity
 from astyqueue.errors import BadInput
+from astyqueue.findings import Finding, Severity
 from astyqueue.model.envelope import MessageId
 from astyqueue.model.health import findings_of
 from astyqueue.model.views import Standing

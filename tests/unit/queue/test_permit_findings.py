@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from astyqueue.diagnostics import Finding, Severity
+from astyqueue.findings import Finding, Severity
 from astyqueue.protocol.layout.rows import permits_row
 from astyqueue.queue.connection import Connection, connect
 from astyqueue.queue.health_check import examine

@@ -6,7 +6,7 @@ import pytest
 
 from astyqueue import Message, MessageQueue
 from astyqueue.errors import BadInput, BadSetting
-from astyqueue.model.header_priority import header_classes, priority_by_header
+from astyqueue.model.priority_class import header_classes, priority_by_header
 from astyqueue.model.settings import Behaviour, Layout, Settings
 from astyqueue.queue.builder import QueueBuilder
 from astyqueue.schedules import Schedules

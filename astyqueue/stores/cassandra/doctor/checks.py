@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from astyqueue.diagnostics import Finding, Severity, note, ok
+from astyqueue.findings import Finding, Severity, note, ok
 from astyqueue.stores.cassandra.requests.queries import NAMES, PAGE
 from astyqueue.stores.cassandra.schema import keyspace
 from astyqueue.stores.cassandra.schema.check import GC_GRACE, SEE_DELETES

@@ -10,12 +10,12 @@ from cassandra import Unauthorized
 from cassandra.cluster import Host
 
 from astyqueue.clock import Clock
-from astyqueue.diagnostics import Finding
+from astyqueue.findings import Finding
 from astyqueue.store import ENTRIES
 from astyqueue.stores.cassandra.connection.errors import FAILURES, describe
 from astyqueue.stores.cassandra.doctor import checks
 from astyqueue.stores.cassandra.doctor.checks import GUARDRAILS, Node, Offset, Tombstones
-from astyqueue.stores.cassandra.schema.metadata import Catalog, Inquiry
+from astyqueue.stores.cassandra.schema.system_schema import Catalog, Inquiry
 from astyqueue.stores.column_name_codec import TABLES
 
 _HERE: Final = "SELECT data_center, schema_version, release_version FROM system.local"

@@ -25,7 +25,7 @@ from astyqueue.stores.cassandra.requests.attempt import REQUEST_SECONDS, Attempt
 from astyqueue.stores.cassandra.requests.queries import Statements
 from astyqueue.stores.cassandra.requests.speculation import Counters, Speculation
 from astyqueue.stores.cassandra.schema.home_data_centre import Client, has_copies, objection
-from astyqueue.stores.cassandra.schema.metadata import Catalog, Inquiry
+from astyqueue.stores.cassandra.schema.system_schema import Catalog, Inquiry
 
 #: The protocol counts the statements of a batch in two bytes.
 _MOST_CHANGES: Final = 0xFFFF

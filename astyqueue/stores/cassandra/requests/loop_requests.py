@@ -11,7 +11,7 @@ from typing import Any, Final, Generic, TypeVar
 from cassandra.cluster import ResponseFuture
 
 from astyqueue.stores.cassandra.requests.attempt import WATCH, Pause, RequestSteps
-from astyqueue.stores.event_loop_calls import LoopCalls
+from astyqueue.stores.threadsafe_calls import LoopCalls
 from astyqueue.units import SECOND
 
 T = TypeVar("T")

@@ -1,6 +1,6 @@
 """The keyspace and its tables: their declarations, creating them, reading them back, and comparing the two.
 
-- `files`: the tables, from the numbered files in `schema/cassandra`. `metadata`: the tables as the cluster has them.
+- `files`: the tables, from the numbered files in `schema/cassandra`. `system_schema`: the tables the cluster has.
 - `keyspace`: replication, and the statements that create or change a keyspace.
 - `migrations`: creates what is missing; a lock lets one process at a time do it.
 - `check`: each difference between declared and actual tables, with a remedy.

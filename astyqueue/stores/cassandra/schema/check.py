@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
-from astyqueue.diagnostics import Finding, Severity, ok
+from astyqueue.findings import Finding, Severity, ok
 from astyqueue.stores.cassandra.schema.files import Option, Table, identifier
 
 #: How long tombstones are kept, in seconds; a node that was down or unrepaired for longer must not rejoin as it is.

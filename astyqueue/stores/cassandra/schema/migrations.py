@@ -16,7 +16,7 @@ from astyqueue.clock import SystemClock
 from astyqueue.errors import OutcomeUnknown, StoreUnavailable, WrongSchema
 from astyqueue.stores.cassandra.connection.errors import FAILURES, failure_of_change, says_missing
 from astyqueue.stores.cassandra.schema.files import declared, parts
-from astyqueue.stores.cassandra.schema.metadata import PATIENCE_SECONDS, Catalog, Inquiry
+from astyqueue.stores.cassandra.schema.system_schema import PATIENCE_SECONDS, Catalog, Inquiry
 from astyqueue.stores.schema_files import Part
 from astyqueue.units import SECOND
 from astyqueue.waiting import Wakeup

@@ -21,7 +21,6 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pyspark.sql.types import StructType
 
 from astyqueue.errors import BadSetting
-from astyqueue.event_log import log_event
 from astyqueue.ids import moment
 from astyqueue.protocol.history import HistorySlice, history_slices
 from astyqueue.protocol.layout.rows import Ring
@@ -30,6 +29,7 @@ from astyqueue.spark.batch_reader import PartPartition, read_history
 from astyqueue.spark.connections import Looking, looking, time_at
 from astyqueue.spark.errors import HistoryGone, check_kept
 from astyqueue.spark.options import Following
+from astyqueue.structured_log import log_event
 from astyqueue.units import SECOND
 
 _log: Final = logging.getLogger("astyqueue.spark")

@@ -19,7 +19,7 @@ _STARTS_WITHIN: Final = 60 * SECOND
 _BY_SIGNAL: Final = 128
 
 
-class WorkerProcess:
+class SupervisedProcess:
     """One of the processes, and those that take its place when it dies."""
 
     def __init__(self, number: int, command: list[str]) -> None:

@@ -28,7 +28,7 @@ _CLAIM_LEAVES_WITHIN: Final = 0.5
 _LEAVING: Final = SECOND // 10
 
 
-class DispatcherMonitor:
+class HandlerSupervisor:
     """One thread that gives up handlers past their timeout, replaces threads that died, and finally drains all queues.
 
     It runs from the start, because at the interpreter's exit, when it is needed most, no thread can be started.
@@ -64,7 +64,7 @@ class DispatcherMonitor:
     def __repr__(self) -> str:
         """How many queues it has, and how many of them leave, and whether it drains them."""
         state = "finished" if self.finished.is_set() else "supervises" if self._drained_by is None else "drains"
-        return f"<DispatcherMonitor of {len(self.subscriptions)} queues, {len(self._leaving)} leaving: {state}>"
+        return f"<HandlerSupervisor of {len(self.subscriptions)} queues, {len(self._leaving)} leaving: {state}>"
 
     def add(self, subscription: Subscription) -> bool:
         """Supervise one more queue; False once a drain was requested."""

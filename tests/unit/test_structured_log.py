@@ -9,8 +9,8 @@ from typing import Final
 import pytest
 
 import astyqueue
-from astyqueue.event_log import log_event
 from astyqueue.journal import UTF8, Journal
+from astyqueue.structured_log import log_event
 
 PACKAGE: Final = Path(astyqueue.__file__).parent
 _SNAKE_CASE: Final = re.compile(r"[a-z]+(?:_[a-z]+)*")

@@ -25,8 +25,8 @@ from typing import Final, cast
 from astyqueue.dispatch.handlers.handler import Call, Handler, perform
 from astyqueue.dispatch.handlers.import_path import find
 from astyqueue.dispatch.processes.channel import Channel, Frame
-from astyqueue.dispatch.processes.forked_children import end_forked_children
 from astyqueue.dispatch.processes.forwarded_delivery import ForwardedDelivery, Values, arrived
+from astyqueue.dispatch.processes.stray_forks import end_forked_children
 from astyqueue.dispatch.stacks import traceback_text
 from astyqueue.durations import Duration, as_microseconds, instant_of
 from astyqueue.errors import AstyqueueError, Closed, Reject, Retry, Snooze
