@@ -1,0 +1,95 @@
+"""When messages into idle queues have to begin at the latest, by what decision 46 states and what hinders them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from astyqueue.units import SECOND
+from tests.simulation.cassandra.unreliable_log import WrittenNotice
+
+#: A notice that reads return this long after its moment at most is in every read's overlap, or in one of each second's.
+_PROMPT: Final = SECOND // 10
+_IN_TIME: Final = 3 * SECOND // 4
+#: A queue is called this long after such a notice can be read: the log is read eight times a second.
+_CALLED: Final = 3 * SECOND // 10
+_CALLED_BY_LONG_READ: Final = SECOND + _CALLED
+#: A queue has its turn once in this time for each queue of the process: every two seconds, and the read that gives it.
+_TURN: Final = 9 * SECOND // 4
+#: How long a queue that was called or has its turn takes to claim a message, and one that knows when it is due.
+_CLAIMED: Final = 3 * SECOND // 10
+#: A poll of a row shows its next message. What is due after that is shown by a poll this long after it began at most.
+_POLLED_AGAIN: Final = 12 * SECOND // 10
+#: A message behind the head, because its sender's clock is behind, is found by the scan ten seconds behind, which
+#: reads every five.
+_LATE_SCAN: Final = 15 * SECOND
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitedMessage:
+    """A message whose send returned at `sent` and that is due at `due`, in true time.
+
+    `place` is the moment in its id, which is earlier than `sent` if the clock of its sender is behind.
+    `notice` is the one that stands for it: the last of its sender in this queue.
+    """
+
+    number: int
+    queue: str
+    sent: int
+    due: int
+    place: int
+    notice: WrittenNotice | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Hindrance:
+    """A time in which a queue is not served, or not told of notices; all queues if none is named."""
+
+    queue: str | None
+    begin: int
+    end: int
+
+
+class IdleDeadlines:
+    """The deadlines of messages into the queues of one process, from what hindered them and what began in them."""
+
+    def __init__(self, queues: int) -> None:
+        """Of this number of queues; nothing has happened."""
+        self._queues = queues
+        self._hindrances: list[_Hindrance] = []
+        self._last_begin: dict[str, int] = {}
+
+    def hinder(self, queue: str | None, begin: int, end: int) -> None:
+        """Note a time in which a queue, or each if none is named, is not served or not told of notices."""
+        self._hindrances.append(_Hindrance(queue, begin, end))
+
+    def forget_before(self, moment: int) -> None:
+        """Forget the hindrances that have ended by this moment."""
+        self._hindrances = [each for each in self._hindrances if each.end > moment]
+
+    def begins(self, queue: str, moment: int) -> None:
+        """Note that a message begins for the first time."""
+        self._last_begin[queue] = moment
+
+    def of(self, one: AwaitedMessage) -> int:
+        """When a message has to begin at the latest, by what hindered its queue until now."""
+        found = self._found(one, one.sent)
+        if one.due > one.sent and one.queue in self._last_begin:
+            found = max(found, self._last_begin[one.queue] + _POLLED_AGAIN)
+        if one.place < self._last_begin.get(one.queue, one.place):
+            found = max(found, one.place + _LATE_SCAN)
+        deadline = max(one.due, found) + _CLAIMED
+        for hindrance in sorted(self._hindrances, key=lambda each: each.begin):
+            if hindrance.queue in (None, one.queue) and hindrance.begin <= deadline and hindrance.end >= one.sent:
+                deadline = max(deadline, self._found(one, hindrance.end) + _CLAIMED)
+        return deadline
+
+    def _found(self, one: AwaitedMessage, since: int) -> int:
+        """When the queue is called by the notice, or has its turn, if nothing hinders it `since` this moment."""
+        turn = since + _TURN * self._queues + _CALLED
+        if one.notice is None or one.notice.readable is None:
+            return turn
+        late = one.notice.readable - one.notice.moment
+        if late > _IN_TIME:
+            return turn
+        return max(since, one.notice.readable) + (_CALLED if late <= _PROMPT else _CALLED_BY_LONG_READ)
