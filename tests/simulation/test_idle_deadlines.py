@@ -36,7 +36,15 @@ def test_a_message_of_a_slow_clock_behind_one_that_began_is_found_by_the_late_sc
     assert deadlines.of(slow) == SENT + 10 * SECOND + LATENCY // 2
 
 
-@pytest.mark.parametrize("seed", [24_229])
+def test_a_message_in_a_row_of_the_past_is_found_within_a_minute_after_its_queue_was_called(
+    deadlines: IdleDeadlines,
+) -> None:
+    """Its sender's clock is behind, and the time shard ended meanwhile."""
+    past = replace(PROMPT, place=SENT - 5 * SECOND, past=True)
+    assert deadlines.of(past) == deadlines.of(PROMPT) + 60 * SECOND
+
+
+@pytest.mark.parametrize("seed", [24_229, 64_734])
 def test_a_message_is_not_called_late_for_these_delays(seed: int) -> None:
-    """The message before it began before its send returned."""
+    """The message before it began before its send returned; a row of the past."""
     assert simulate(seed).violations == ()

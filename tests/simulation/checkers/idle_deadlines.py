@@ -23,14 +23,17 @@ _POLLED_AGAIN: Final = 12 * SECOND // 10
 #: A message behind the head, because its sender's clock is behind, is found by the scan ten seconds behind, which
 #: reads every five.
 _LATE_SCAN: Final = 15 * SECOND
+#: A row of the past is read once a minute in a queue in use. In an idle one it has its turn sooner.
+_PAST_ROW: Final = 60 * SECOND
 
 
 @dataclass(frozen=True, slots=True)
 class AwaitedMessage:
     """A message whose send returned at `sent` and that is due at `due`, in true time.
 
-    `place` is the moment in its id, which is earlier than `sent` if the clock of its sender is behind.
-    `notice` is the one that stands for it: the last of its sender in this queue.
+    `place` is the moment in its id, which is earlier than `sent` if the clock of its sender is behind; it may be in a
+    row whose turn was over then: of the `past`. `notice` is the one that stands for it: the last of its sender in this
+    queue.
     """
 
     number: int
@@ -39,6 +42,7 @@ class AwaitedMessage:
     due: int
     place: int
     notice: WrittenNotice | None
+    past: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +89,12 @@ class IdleDeadlines:
         return deadline
 
     def _found(self, one: AwaitedMessage, since: int) -> int:
-        """When the queue is called by the notice, or has its turn, if nothing hinders it `since` this moment."""
+        """When the process finds a message, if nothing hinders its queue `since` this moment."""
+        called = self._called(one, since)
+        return called + _PAST_ROW if one.past else called
+
+    def _called(self, one: AwaitedMessage, since: int) -> int:
+        """When the queue is called by the notice, or has its turn."""
         turn = since + _TURN * self._queues + _CALLED
         if one.notice is None or one.notice.readable is None:
             return turn

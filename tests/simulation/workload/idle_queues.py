@@ -17,6 +17,7 @@ from astyqueue.clock import Clock
 from astyqueue.errors import OutcomeUnknown, StoreError
 from astyqueue.model.message import Message
 from astyqueue.model.settings import Behaviour, Layout, Settings
+from astyqueue.protocol.layout.rows import Ring
 from astyqueue.protocol.settling.outcomes import ACK
 from astyqueue.queue.delivery.base_delivery import BaseDelivery, Waiter
 from astyqueue.queue.row_sharing.idle_queues import ActivityWatch
@@ -192,6 +193,7 @@ class IdleQueues:
         layout = rng.choice((Layout(), Layout(time_shards=3), Layout(concurrency_shards=2)))
         names = [f"{IDLE}{number}" for number in range(rng.randint(1, 4))]
         self._deadlines = IdleDeadlines(len(names))
+        self._rings = {name: Ring(name, layout) for name in names}
         settings = [Settings(name=name, layout=layout, behaviour=Behaviour(lease_us=_LEASE)) for name in names]
         watch = ActivityWatch(self._client.clock)
         self._consumers = [self._consumer(each, watch) for each in settings]
@@ -316,6 +318,7 @@ class IdleQueues:
             max(now, place),
             place,
             self._log.last.get(queue),
+            past=sent.clock_error < 0 and sent.message.row not in self._rings[queue].current(now),
         )
 
     def _begins(self, queue: str, number: int) -> None:
