@@ -23,6 +23,11 @@ _POLLED_AGAIN: Final = 12 * SECOND // 10
 #: A message behind the head, because its sender's clock is behind, is found by the scan ten seconds behind, which
 #: reads every five.
 _LATE_SCAN: Final = 15 * SECOND
+#: One way between two nodes takes this long at most. A read of the bell takes two ways to its node and back, two for
+#: each page of its quorum, and two for a repair.
+_WAY: Final = 3 * SECOND // 2_000
+#: In a queue in use without traffic of the process for a minute, reading the bell takes a hundredth of the time.
+_UNHURRIED: Final = 100
 #: A row of the past is read once a minute in a queue in use. In an idle one it has its turn sooner.
 _PAST_ROW: Final = 60 * SECOND
 
@@ -33,7 +38,7 @@ class AwaitedMessage:
 
     `place` is the moment in its id, which is earlier than `sent` if the clock of its sender is behind; it may be in a
     row whose turn was over then: of the `past`. `notice` is the one that stands for it: the last of its sender in this
-    queue.
+    queue. `unhurried`: the queue was in use, but had no traffic of its process for a minute.
     """
 
     number: int
@@ -42,6 +47,7 @@ class AwaitedMessage:
     due: int
     place: int
     notice: WrittenNotice | None
+    unhurried: bool = False
     past: bool = False
 
 
@@ -57,9 +63,12 @@ class _Hindrance:
 class IdleDeadlines:
     """The deadlines of messages into the queues of one process, from what hindered them and what began in them."""
 
-    def __init__(self, queues: int) -> None:
-        """Of this number of queues; nothing has happened."""
+    def __init__(self, queues: int, *, cells: int) -> None:
+        """Of this number of queues; nothing has happened. A page of a read has this number of `cells`."""
         self._queues = queues
+        # The bell has one cell. A page that it fills is followed by another one.
+        pages = 2 if cells == 1 else 1
+        self._bell_read = _WAY * 2 * (pages + 2)
         self._hindrances: list[_Hindrance] = []
         self._last_begin: dict[str, int] = {}
 
@@ -91,6 +100,8 @@ class IdleDeadlines:
     def _found(self, one: AwaitedMessage, since: int) -> int:
         """When the process finds a message, if nothing hinders its queue `since` this moment."""
         called = self._called(one, since)
+        if one.unhurried:
+            called = max(called, since + _UNHURRIED * self._bell_read)
         return called + _PAST_ROW if one.past else called
 
     def _called(self, one: AwaitedMessage, since: int) -> int:

@@ -45,6 +45,8 @@ _SKEWS: Final = (-5 * SECOND, -6 * SECOND // 10, -SECOND // 20, SECOND // 2, 5 *
 _LONGEST_ROUND: Final = 60 * SECOND
 #: A suspended process may have been reading the doorbell or the log; the next read comes this long after at most.
 _AFTER_LONG_READ: Final = 2 * SECOND
+#: The bell is read less often when the process has neither sent to a queue nor claimed from it for this long.
+_TRAFFIC: Final = 60 * SECOND
 
 
 class IdleFault(StrEnum):
@@ -192,11 +194,12 @@ class IdleQueues:
         self._client = self._process("watcher")
         layout = rng.choice((Layout(), Layout(time_shards=3), Layout(concurrency_shards=2)))
         names = [f"{IDLE}{number}" for number in range(rng.randint(1, 4))]
-        self._deadlines = IdleDeadlines(len(names))
+        self._deadlines = IdleDeadlines(len(names), cells=cluster.profile.page)
         self._rings = {name: Ring(name, layout) for name in names}
         settings = [Settings(name=name, layout=layout, behaviour=Behaviour(lease_us=_LEASE)) for name in names]
         watch = ActivityWatch(self._client.clock)
         self._consumers = [self._consumer(each, watch) for each in settings]
+        self._activities = {each.queue: each.runtime.scheduler.activity for each in self._consumers}
         self._senders = [self._sender(each) for each in settings]
 
     def _unreliable_log(self) -> UnreliableLog:
@@ -318,8 +321,17 @@ class IdleQueues:
             max(now, place),
             place,
             self._log.last.get(queue),
+            unhurried=self._unhurried(queue),
             past=sent.clock_error < 0 and sent.message.row not in self._rings[queue].current(now),
         )
+
+    def _unhurried(self, queue: str) -> bool:
+        """Whether the queue is in use, but had no traffic of this process for a minute.
+
+        So it is if the process was suspended while it worked on a message, or found by a turn that the bell was rung.
+        """
+        activity = self._activities[queue]
+        return not activity.idle and self._client.clock.now() - activity.last_traffic >= _TRAFFIC
 
     def _begins(self, queue: str, number: int) -> None:
         """Note that a message begins, whether or not its send has returned: the head of its row is behind it now."""
