@@ -17,39 +17,24 @@ from astyqueue.clock import Clock
 from astyqueue.errors import OutcomeUnknown, StoreError
 from astyqueue.model.message import Message
 from astyqueue.model.settings import Behaviour, Layout, Settings
+from astyqueue.protocol.layout.rows import Ring
 from astyqueue.protocol.settling.outcomes import ACK
 from astyqueue.queue.delivery.base_delivery import BaseDelivery, Waiter
 from astyqueue.queue.row_sharing.idle_queues import ActivityWatch
 from astyqueue.queue.runtime import QueueRuntime
 from astyqueue.units import SECOND, MonotonicUs
 from tests.simulation.cassandra.cluster import Cluster
-from tests.simulation.cassandra.unreliable_log import UnreliableLog, WrittenNotice
+from tests.simulation.cassandra.unreliable_log import UnreliableLog
+from tests.simulation.checkers.idle_deadlines import AwaitedMessage, IdleDeadlines
 from tests.simulation.engine.client import Agent, Interceptor, Pause, SimulatedProcess
 from tests.simulation.engine.event_loop import SkewedClock
-from tests.simulation.engine.history import History, LateBegin, Result
+from tests.simulation.engine.history import History, LateBegin, Result, Sent
 from tests.simulation.engine.rng import SeededRandom
 from tests.simulation.workload.consumer import delivery_record, settle_record
 
 #: The names of all idle queues begin so.
 IDLE: Final = "idle"
 _ROUNDS: Final = 3
-#: A notice that reads return this long after its moment at most is in every read's overlap, or in one of each second's.
-_PROMPT: Final = SECOND // 10
-_IN_TIME: Final = 3 * SECOND // 4
-#: A queue is called this long after such a notice can be read: the log is read eight times a second.
-_CALLED: Final = 3 * SECOND // 10
-_CALLED_BY_LONG_READ: Final = SECOND + _CALLED
-#: A queue has its turn once in this time for each queue of the process: every two seconds, and the read that gives it.
-_TURN: Final = 9 * SECOND // 4
-#: How long a queue that was called or has its turn takes to claim a message, and one that knows when it is due.
-_CLAIMED: Final = 3 * SECOND // 10
-#: A poll of a row shows its next message. What is due after that is shown by a poll this long after it began at most.
-_POLLED_AGAIN: Final = 12 * SECOND // 10
-#: A message behind the head, because its sender's clock is behind, is found by the scan ten seconds behind, which
-#: reads every five.
-_LATE_SCAN: Final = 15 * SECOND
-#: A suspended process may have been reading the doorbell or the log; the next read comes this long after at most.
-_AFTER_LONG_READ: Final = 2 * SECOND
 #: How long after an error a consumer begins anew.
 _AGAIN: Final = SECOND // 2
 #: Nothing happens for this long between two rounds: longer than a queue is in use.
@@ -58,6 +43,10 @@ _LEASE: Final = 20 * SECOND
 _DELAYS: Final = (None, None, None, SECOND // 5, 5 * SECOND, 70 * SECOND)
 _SKEWS: Final = (-5 * SECOND, -6 * SECOND // 10, -SECOND // 20, SECOND // 2, 5 * SECOND, 20 * SECOND)
 _LONGEST_ROUND: Final = 60 * SECOND
+#: A suspended process may have been reading the doorbell or the log; the next read comes this long after at most.
+_AFTER_LONG_READ: Final = 2 * SECOND
+#: The bell is read less often when the process has neither sent to a queue nor claimed from it for this long.
+_TRAFFIC: Final = 60 * SECOND
 
 
 class IdleFault(StrEnum):
@@ -95,31 +84,6 @@ class _OwnClock:
         return self._clock.on_move(wake)
 
 
-@dataclass(frozen=True, slots=True)
-class _Awaited:
-    """A message whose send returned at `sent` and that is due at `due`, in true time.
-
-    `place` is the moment in its id, which is earlier than `sent` if the clock of its sender is behind.
-    `notice` is the one that stands for it: the last of its sender in this queue.
-    """
-
-    number: int
-    queue: str
-    sent: int
-    due: int
-    place: int
-    notice: WrittenNotice | None
-
-
-@dataclass(frozen=True, slots=True)
-class _Hindrance:
-    """A time in which a queue is not served, or not told of notices; all queues if none is named."""
-
-    queue: str | None
-    begin: int
-    end: int
-
-
 @dataclass(eq=False)
 class _Consumer:
     """The consumer of one queue: it acks what it gets, and begins anew after an error."""
@@ -128,7 +92,7 @@ class _Consumer:
     runtime: QueueRuntime
     history: History
     rng: random.Random
-    on_begin: Callable[[int], None]
+    on_begin: Callable[[str, int], None]
     on_error: Callable[[str], None]
     settling: int = 0
     agent: Agent | None = None
@@ -155,7 +119,7 @@ class _Consumer:
         self.history.delivered += [delivery_record(delivery, self.client) for delivery in deliveries]
         for delivery in deliveries:
             if isinstance(delivery.body, int):
-                self.on_begin(delivery.body)
+                self.on_begin(self.queue, delivery.body)
         self.settling += 1
         self.client.start(self._ack(deliveries), self.rng.randint(0, SECOND // 20))
 
@@ -176,12 +140,12 @@ class _Consumer:
 
 @dataclass(eq=False)
 class _Sender:
-    """The process that sends to one queue; `on_sent` is called with the queue, the message, and when it is due."""
+    """The process that sends to one queue; `on_sent` is called with the queue's name, the message, and its delay."""
 
     client: SimulatedProcess
     runtime: QueueRuntime
     history: History
-    on_sent: Callable[[str, int, int], None]
+    on_sent: Callable[[str, Sent, int], None]
     sending: bool = False
 
     def send(self, rng: random.Random) -> Agent:
@@ -198,7 +162,7 @@ class _Sender:
                 continue
             one.result, one.message, one.clock_error = Result.DONE, report.ids[0], self.client.clock.error
             one.answered = int(self.client.clock.monotonic())
-            self.on_sent(self.runtime.settings.name, one.number, (delay or 0) + self.client.clock.error)
+            self.on_sent(self.runtime.settings.name, one, delay or 0)
         self.sending = False
 
 
@@ -224,17 +188,18 @@ class IdleQueues:
         self._interceptor = interceptor
         self._clients = clients
         self._log = cluster.activity_log = self._unreliable_log()
-        self._hindrances: list[_Hindrance] = []
-        self._awaited: dict[int, _Awaited] = {}
+        self._awaited: dict[int, AwaitedMessage] = {}
         self._begun: set[int] = set()
-        self._last_begin: dict[str, int] = {}
         self._ended = False
         self._client = self._process("watcher")
         layout = rng.choice((Layout(), Layout(time_shards=3), Layout(concurrency_shards=2)))
         names = [f"{IDLE}{number}" for number in range(rng.randint(1, 4))]
+        self._deadlines = IdleDeadlines(len(names), cells=cluster.profile.page)
+        self._rings = {name: Ring(name, layout) for name in names}
         settings = [Settings(name=name, layout=layout, behaviour=Behaviour(lease_us=_LEASE)) for name in names]
         watch = ActivityWatch(self._client.clock)
         self._consumers = [self._consumer(each, watch) for each in settings]
+        self._activities = {each.queue: each.runtime.scheduler.activity for each in self._consumers}
         self._senders = [self._sender(each) for each in settings]
 
     def _unreliable_log(self) -> UnreliableLog:
@@ -287,11 +252,11 @@ class IdleQueues:
 
     def _suspend(self, duration: int) -> None:
         until = self._client.paused_until = max(self._client.paused_until, self._loop.now + duration)
-        self._hindrances.append(_Hindrance(None, self._loop.now, until + _AFTER_LONG_READ))
+        self._deadlines.hinder(None, self._loop.now, until + _AFTER_LONG_READ)
 
     def _round(self, rng: SeededRandom) -> None:
         """Send to some of the queues, under faults, until all that is due soon has begun."""
-        self._hindrances = [each for each in self._hindrances if each.end > self._loop.now]
+        self._deadlines.forget_before(self._loop.now)
         for sender in self._senders:
             if IdleFault.CLOCKS in self._faults:
                 sender.client.clock.skew = int(rng.choice(_SKEWS))
@@ -325,71 +290,67 @@ class IdleQueues:
             return
         now = self._loop.now
         self._log.unreadable_until = now + duration
-        self._hindrances.append(_Hindrance(None, now, now + duration + _AGAIN))
+        self._deadlines.hinder(None, now, now + duration + _AGAIN)
 
     def _stop(self, consumer: _Consumer, duration: int) -> None:
         """Stop a consumer, which may be the one that reads the log for all queues; another begins later."""
         if self._ended or consumer.agent is None or not self._client.stop(consumer.agent):
             return
         consumer.agent = None
-        self._hindrances.append(_Hindrance(consumer.queue, self._loop.now, self._loop.now + duration))
+        self._deadlines.hinder(consumer.queue, self._loop.now, self._loop.now + duration)
         self._loop.call_later(duration, consumer.start)
 
     def _failed(self, queue: str) -> None:
-        self._hindrances.append(_Hindrance(queue, self._loop.now, self._loop.now + _AGAIN))
+        self._deadlines.hinder(queue, self._loop.now, self._loop.now + _AGAIN)
 
     def _over(self) -> bool:
         soon = self._loop.now + 10 * SECOND
         sending = any(sender.sending for sender in self._senders)
         return not sending and all(one.due > soon for one in self._awaited.values())
 
-    def _sent(self, queue: str, number: int, delay: int) -> None:
+    def _sent(self, queue: str, sent: Sent, delay: int) -> None:
         """Await a message, unless it began before its send returned."""
-        if number not in self._begun:
-            now = self._loop.now
-            place = now + delay
-            self._awaited[number] = _Awaited(number, queue, now, max(now, place), place, self._log.last.get(queue))
+        if sent.number in self._begun or sent.message is None:
+            return
+        now = self._loop.now
+        place = now + delay + sent.clock_error
+        self._awaited[sent.number] = AwaitedMessage(
+            sent.number,
+            queue,
+            now,
+            max(now, place),
+            place,
+            self._log.last.get(queue),
+            unhurried=self._unhurried(queue),
+            past=sent.clock_error < 0 and sent.message.row not in self._rings[queue].current(now),
+        )
 
-    def _begins(self, number: int) -> None:
-        self._begun.add(number)
-        one = self._awaited.pop(number, None)
+    def _unhurried(self, queue: str) -> bool:
+        """Whether the queue is in use, but had no traffic of this process for a minute.
+
+        So it is if the process was suspended while it worked on a message, or found by a turn that the bell was rung.
+        """
+        activity = self._activities[queue]
+        return not activity.idle and self._client.clock.now() - activity.last_traffic >= _TRAFFIC
+
+    def _begins(self, queue: str, number: int) -> None:
+        """Note that a message begins, whether or not its send has returned: the head of its row is behind it now."""
+        one, now = self._awaited.pop(number, None), self._loop.now
         self._loop.recheck()
-        if one and self._loop.now > (deadline := self._deadline(one)):
-            self._history.late_begins.append(LateBegin(number, one.queue, self._loop.now - deadline))
-        if one:
-            self._last_begin[one.queue] = self._loop.now
-
-    def _deadline(self, one: _Awaited) -> int:
-        """When a message has to begin at the latest, by what hindered its queue until now."""
-        found = self._found(one, one.sent)
-        if one.due > one.sent and one.queue in self._last_begin:
-            found = max(found, self._last_begin[one.queue] + _POLLED_AGAIN)
-        if one.place < self._last_begin.get(one.queue, one.place):
-            found = max(found, one.place + _LATE_SCAN)
-        deadline = max(one.due, found) + _CLAIMED
-        for hindrance in sorted(self._hindrances, key=lambda each: each.begin):
-            if hindrance.queue in (None, one.queue) and hindrance.begin <= deadline and hindrance.end >= one.sent:
-                deadline = max(deadline, self._found(one, hindrance.end) + _CLAIMED)
-        return deadline
-
-    def _found(self, one: _Awaited, since: int) -> int:
-        """When the queue is called by the notice, or has its turn, if nothing hinders it `since` this moment."""
-        turn = since + _TURN * len(self._consumers) + _CALLED
-        if one.notice is None or one.notice.readable is None:
-            return turn
-        late = one.notice.readable - one.notice.moment
-        if late > _IN_TIME:
-            return turn
-        return max(since, one.notice.readable) + (_CALLED if late <= _PROMPT else _CALLED_BY_LONG_READ)
+        if one and now > (deadline := self._deadlines.of(one)):
+            self._history.late_begins.append(LateBegin(number, queue, now - deadline))
+        if number not in self._begun:
+            self._deadlines.begins(queue, now)
+        self._begun.add(number)
 
     def _record_overdue(self) -> None:
         now = self._loop.now
-        overdue = [one for one in self._awaited.values() if now > self._deadline(one)]
+        overdue = [one for one in self._awaited.values() if now > self._deadlines.of(one)]
         self._history.late_begins += [LateBegin(one.number, one.queue, None) for one in overdue]
 
     def _wait_for_all(self) -> None:
         """Wait for the delayed messages, for a while also for late ones, and for the last acks."""
-        latest = max([self._deadline(one) for one in self._awaited.values()], default=self._loop.now)
+        latest = max([self._deadlines.of(one) for one in self._awaited.values()], default=self._loop.now)
         self._loop.run(lambda: not self._awaited, max(latest, self._loop.now) + _LONGEST_ROUND)
         self._record_overdue()
         self._loop.run(lambda: not any(consumer.settling for consumer in self._consumers), self._loop.now + _LEASE)

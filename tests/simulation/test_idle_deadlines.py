@@ -1,0 +1,60 @@
+"""When a message into an idle queue has to begin, where something that the documents allow delays it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from astyqueue.units import SECOND
+from tests.simulation.cassandra.unreliable_log import WrittenNotice
+from tests.simulation.checkers.idle_deadlines import AwaitedMessage, IdleDeadlines
+from tests.simulation.engine.simulation import simulate
+
+SENT = 1_000 * SECOND
+#: Sent now by a correct clock, with a notice that is read at once.
+PROMPT = AwaitedMessage(1, "idle0", SENT, SENT, SENT, WrittenNotice(SENT, SENT))
+LATENCY = 600_000
+
+
+@pytest.fixture
+def deadlines() -> IdleDeadlines:
+    return IdleDeadlines(2, cells=1_000)
+
+
+def test_a_message_with_a_notice_begins_soon_and_one_without_in_the_turn_of_its_queue(deadlines: IdleDeadlines) -> None:
+    assert deadlines.of(PROMPT) == SENT + LATENCY
+    assert deadlines.of(replace(PROMPT, notice=None)) == SENT + 2 * 9 * SECOND // 4 + LATENCY
+
+
+def test_a_message_of_a_slow_clock_behind_one_that_began_is_found_by_the_late_scan(deadlines: IdleDeadlines) -> None:
+    slow = replace(PROMPT, place=SENT - 5 * SECOND)
+    assert deadlines.of(slow) == SENT + LATENCY
+    deadlines.begins("idle1", SENT - SECOND)
+    assert deadlines.of(slow) == SENT + LATENCY
+    deadlines.begins("idle0", SENT - SECOND)
+    assert deadlines.of(slow) == SENT + 10 * SECOND + LATENCY // 2
+
+
+def test_without_traffic_for_a_minute_the_bell_of_a_queue_in_use_is_read_a_hundredth_of_the_time(
+    deadlines: IdleDeadlines,
+) -> None:
+    """A process was suspended while it worked on a message, so that it goes on with its queue in use."""
+    assert deadlines.of(replace(PROMPT, unhurried=True)) == SENT + 12 * SECOND // 10
+    assert IdleDeadlines(2, cells=1).of(replace(PROMPT, unhurried=True)) == SENT + 15 * SECOND // 10
+    unnoticed = replace(PROMPT, notice=None)
+    assert deadlines.of(replace(unnoticed, unhurried=True)) == deadlines.of(unnoticed)
+
+
+def test_a_message_in_a_row_of_the_past_is_found_within_a_minute_after_its_queue_was_called(
+    deadlines: IdleDeadlines,
+) -> None:
+    """Its sender's clock is behind, and the time shard ended meanwhile."""
+    past = replace(PROMPT, place=SENT - 5 * SECOND, past=True)
+    assert deadlines.of(past) == deadlines.of(PROMPT) + 60 * SECOND
+
+
+@pytest.mark.parametrize("seed", [24_229, 64_734, 43_131])
+def test_a_message_is_not_called_late_for_these_delays(seed: int) -> None:
+    """The message before it began before its send returned; a row of the past; a queue in use without traffic."""
+    assert simulate(seed).violations == ()
