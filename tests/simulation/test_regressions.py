@@ -117,6 +117,21 @@ def test_a_poll_of_headers_that_passes_too_many_tombstones_is_not_repeated_at_on
     assert doorbell.next_time > clock.monotonic()
 
 
+def test_a_row_that_waits_for_its_scan_is_not_probed_at_each_read_of_the_doorbell(clock: TimeMachine) -> None:
+    """While other rows had their turn, each of these probes passed the same tombstones, before the scan did."""
+    ring = Ring("mail", Layout())
+    scheduler = RowScheduler(ring, clock, "ann", PacedDoorbell(ring, clock))
+    scheduler.begin_round(clock.now(), working=True)
+    run(scheduler.poller.read_headers(clock.now()), MemoryStore(clock))
+    scheduler.rows[ROW].scan_only_at(clock.now() + SECOND)
+    scheduler.rows[HOME].scan_only_at(clock.now())
+    asked = next(scheduler.poller.read_doorbell(clock.now()))
+    assert isinstance(asked, Read)
+    probed = {wanted.row for wanted in asked.wanted}
+    assert ROW in probed
+    assert HOME not in probed
+
+
 def test_work_now_and_then_does_not_put_off_the_next_read_of_the_doorbell(clock: TimeMachine) -> None:
     """A process was suspended during the last read, so that the next one comes two seconds later."""
     doorbell = PacedDoorbell(Ring("mail", Layout(concurrency_shards=2)), clock)

@@ -25,15 +25,14 @@ _EVERY: Final = (0, SECOND // 2, 5 * SECOND, 60 * SECOND)
 class ScanCursors:
     """The scan cursors of one row. Losing or corrupting them costs extra reads, never a message.
 
-    `scanned_at`: when each scan last read. `set_back`: for priorities whose head was set back over ids that were read
-    before, the moment up to which they may have been. `taken`: by priority, the last message that was claimed from a
-    timer instead of by the first scan.
+    `scanned_at`: when each scan last read. `reached`: by priority, how far this process has been, which may be beyond
+    the head: the last message that it claimed from a timer instead of by the first scan, or where the head was before
+    it was set back, by a clock or by the header of another process.
     """
 
     cursors: list[list[Id]] = field(default_factory=list)
     scanned_at: list[int] = field(default_factory=lambda: [0] * SCANS)
-    set_back: dict[int, int] = field(default_factory=dict)
-    taken: dict[int, Id] = field(default_factory=dict)
+    reached: dict[int, Id] = field(default_factory=dict)
 
     @property
     def heads(self) -> list[Id]:
@@ -42,9 +41,10 @@ class ScanCursors:
 
     def take_over(self, stored: Sequence[Sequence[Id]], levels: int) -> None:
         """Use the cursors that a header stores; priorities that it does not list are scanned from the start."""
+        for level, head in enumerate(self.heads):
+            self._has_reached(level, head)
         padded = [*stored, *[(ids.LEAST,) * SCANS] * (levels - len(stored))]
         self.cursors = [list(cursors) for cursors in padded[:levels]]
-        self.set_back.clear()
 
     def hold_back(self, now: int) -> bool:
         """Move every cursor back to at most `now` less its lag; returns whether a head (first scan) was moved back.
@@ -53,7 +53,9 @@ class ScanCursors:
         from there: it goes back to the longest lag before `now`. A head that is less ahead goes back to `now`.
         """
         self.scanned_at = [min(moment, now) for moment in self.scanned_at]
-        ahead = [level for level, head in enumerate(self.heads) if head > ids.first_at(now + 1)]
+        bound = ids.first_at(now + 1)
+        self.reached = {level: id_ if id_ <= bound else _in_sight(now) for level, id_ in self.reached.items()}
+        ahead = [level for level, head in enumerate(self.heads) if head > bound]
         for level in ahead:
             self._set_back(level, now)
         for cursors in self.cursors:
@@ -65,11 +67,14 @@ class ScanCursors:
         clock_was = self.cursors[level][0] > ids.first_at(now + SECOND)
         self.cursors[level][0] = ids.first_at(now - SCAN_LAGS[-1]) if clock_was else ids.first_at(now + 1)
         if clock_was:
-            self.set_back[level] = now
+            self._has_reached(level, _in_sight(now))
 
     def claimed_by_timer(self, level: int, id_: Id) -> None:
         """Record a message that was claimed from a timer that listed it."""
-        self.taken[level] = max(id_, self.taken.get(level, id_))
+        self._has_reached(level, id_)
+
+    def _has_reached(self, level: int, id_: Id) -> None:
+        self.reached[level] = max(id_, self.reached.get(level, id_))
 
     def found_empty(self, level: int) -> None:
         """Record that no message of this priority waits behind the head, so that tombstones there are not read again.
@@ -78,14 +83,12 @@ class ScanCursors:
         was set back moves to where it may have been.
         """
         cursors = self.cursors[level]
-        cursors[0] = max(cursors[0], self.taken.get(level, cursors[0]))
-        if level in self.set_back:
-            self.pass_over(level, self.set_back[level])
+        cursors[0] = max(cursors[0], self.reached.get(level, cursors[0]))
 
     def pass_over(self, level: int, moment: int) -> None:
-        """Move the head to half a second before `moment`, so that the first scan still meets what lands in between."""
+        """Move the head to half a second before `moment`."""
         cursors = self.cursors[level]
-        cursors[0] = max(cursors[0], ids.first_at(moment - SCAN_LAGS[1]))
+        cursors[0] = max(cursors[0], _in_sight(moment))
 
     def late(self, now: int) -> list[int]:
         """Which of the late scans have something to read now."""
@@ -106,3 +109,8 @@ class ScanCursors:
             return NEVER
         behind = min(ids.moment(cursors[scan]) for cursors in self.cursors if cursors[scan] < cursors[0])
         return max(self.scanned_at[scan] + _EVERY[scan], min(behind, now) + SCAN_LAGS[scan])
+
+
+def _in_sight(moment: int) -> Id:
+    """The position half a second before `moment`: from there the first scan still meets what lands in between."""
+    return ids.first_at(moment - SCAN_LAGS[1])

@@ -212,15 +212,8 @@ class HeaderPoller:
         return polled.lease.idle(self._clock.monotonic())
 
     def _probe(self, rows: list[_PolledRow], now: int) -> Steps[None]:
-        """Look for messages in these rows past their scan cursors; a message due later sets the time of the scan.
-
-        A row that is known to have work is left out: under load that would be most rows, at each ring of the doorbell.
-        Not so in an idle queue, whose next poll is far ahead: a scan does not see what falls due until then.
-        """
-        waiting = rows if self._activity.idle else [polled for polled in rows if polled.row.due > now]
-        probes = [
-            (polled.row, probe) for polled in waiting for probe in polled.probes(self.plan.until(polled.row.name, now))
-        ]
+        """Look for messages in these rows past their scan cursors; a message due later sets the time of the scan."""
+        probes = self._probes(rows, now)
         if not probes:
             return
         try:
@@ -229,6 +222,18 @@ class HeaderPoller:
             _scan_all(rows)
         else:
             _scan_where_found(probes, found)
+
+    def _probes(self, rows: Iterable[_PolledRow], now: int) -> list[tuple[RowState, Slice]]:
+        """The probes of these rows.
+
+        A row that is known to have work is left out: under load that would be most rows, at each ring of the doorbell,
+        and each probe passes again the tombstones that its scan is about to pass. Not so in an idle queue, whose next
+        poll is far ahead: a scan does not see what falls due until then.
+        """
+        waiting = [polled for polled in rows if self._activity.idle or polled.row.due > now]
+        return [
+            (polled.row, probe) for polled in waiting for probe in polled.probes(self.plan.until(polled.row.name, now))
+        ]
 
     def read_doorbell(self, now: int) -> Steps[None]:
         """If it is time, read whether other processes sent to current rows, or request one of ours.
@@ -240,10 +245,7 @@ class HeaderPoller:
             yield from self._read_doorbell(now)
 
     def _read_doorbell(self, now: int) -> Steps[None]:
-        rows = [] if self._ring.shared else self._current
-        probes = [
-            (polled.row, probe) for polled in rows for probe in polled.probes(self.plan.until(polled.row.name, now))
-        ]
+        probes = [] if self._ring.shared else self._probes(self._current, now)
         try:
             news, found = yield from self._doorbell.read(*[probe for _, probe in probes])
         except SliceTooLong:

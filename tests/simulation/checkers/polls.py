@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import Any, Final
+from dataclasses import dataclass, field
+from typing import Final
 
 from astyqueue.ids import Id
 from astyqueue.protocol.layout.columns import SCANS
@@ -30,17 +30,19 @@ AHEAD: Final = 12
 class _Known:
     """What a process knew of a row after a poll, and how often it has passed each tombstone up to the head since."""
 
-    of: tuple[Any, ...]
+    header: object
     timers: object
-    passes: Counter[bytes]
+    error: int
+    heads: list[Id]
+    passes: Counter[bytes] = field(default_factory=Counter)
 
     def still(self, snapshot: RowSnapshot, error: int) -> bool:
-        """Whether it knows the same: header, timers and clock are unchanged, and no scan was set back."""
-        return self.timers is snapshot.timers and self.of == _of(snapshot, error)
-
-
-def _of(snapshot: RowSnapshot, error: int) -> tuple[Any, ...]:
-    return snapshot.header, dict(snapshot.scans.set_back), error
+        """Whether it knows the same: header, timers and clock are unchanged, and no head was set back."""
+        return (
+            self.timers is snapshot.timers
+            and (self.header, self.error) == (snapshot.header, error)
+            and all(head >= was for head, was in zip(snapshot.scans.heads, self.heads, strict=False))
+        )
 
 
 class Polls:
@@ -73,8 +75,9 @@ class Polls:
         """What the process knows since an earlier poll; None if that changed, and the count begins anew."""
         known, error = self._known.get(snapshot.row), self._client.clock.error
         if known and known.still(snapshot, error):
+            known.heads = snapshot.scans.heads
             return known
-        self._known[snapshot.row] = _Known(_of(snapshot, error), snapshot.timers, Counter())
+        self._known[snapshot.row] = _Known(snapshot.header, snapshot.timers, error, snapshot.scans.heads)
         return None
 
     def _check(self, snapshot: RowSnapshot, scanned: list[bytes], passes: Counter[bytes]) -> None:

@@ -70,7 +70,7 @@ def _reading_static_column() -> list[Patches]:
 
 
 KEY_MUTANTS: Final = (
-    Mutant("keys taken and freed without conditions", 1_000, interceptor=without(Type.KEY), first=340),
+    Mutant("keys taken and freed without conditions", 1_000, interceptor=without(Type.KEY), first=270),
     Mutant(
         "a key freed without its owner's check",
         4_000,

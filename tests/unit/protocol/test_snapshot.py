@@ -88,6 +88,37 @@ def test_what_was_settled_before_a_clock_was_set_back_is_scanned_once(levels: in
     ], "late looks meet it"
 
 
+@pytest.mark.parametrize("levels", [1, 2])
+def test_a_head_that_the_header_of_another_process_set_back_is_back_once_nothing_waits(levels: int) -> None:
+    scene = Scene(messages=2)
+    snapshot = RowSnapshot(ROW, levels)
+    scene.acked(scene.do("ann", snapshot=snapshot).claims[0], snapshot=snapshot)
+    passed = snapshot.scans.heads[0]
+    for _ in range(2):
+        scene.clock.advance("1m")
+        header_with(scene, ids.first_at(scene.now - SCAN_LAGS[-1]))
+        snapshot.forget()
+    waiting = scene.send(1)
+    taken = scene.do("ann", snapshot=snapshot).claims[0]
+    assert [held.entry.id for held in taken.held] == waiting, "the head moves only where nothing waits"
+    scene.acked(taken, snapshot=snapshot)
+    header_with(scene, ids.first_at(scene.now - SCAN_LAGS[-1]))
+    snapshot.forget()
+    scene.do("ann", snapshot=snapshot)
+    assert snapshot.scans.heads[0] == waiting[0] > passed
+
+
+def test_a_head_does_not_pass_the_present_for_what_a_timer_listed_before_the_clock_was_set_back() -> None:
+    scene = Scene(messages=1)
+    snapshot = RowSnapshot(ROW, 1)
+    given_back = scene.do("ann", snapshot=snapshot).claims[0]
+    scene.settle(given_back, {scene.sent[0]: Release(scene.now, 1)}, snapshot=snapshot)
+    scene.acked(scene.do("ann", snapshot=snapshot).claims[0], snapshot=snapshot)
+    scene.clock.set(scene.now - 60 * SECOND)
+    scene.do("ann", snapshot=snapshot)
+    assert ids.moment(snapshot.scans.heads[0]) == scene.now - SCAN_LAGS[1]
+
+
 def test_cursors_set_ahead_by_a_wrong_clock_are_held_back_by_the_write_time_of_their_header() -> None:
     scene = Scene(messages=1)
     scene.acked(scene.do("ann").claims[0])
