@@ -331,13 +331,17 @@ class Pages:
         return index
 
     def has_damaged_index(self, header: PageHeader) -> bool:
-        """Whether a page has a file for its index that cannot be used; one that is only behind the page can be."""
+        """Whether a page has a file for its index that cannot be used; one that is only behind the page can be.
+
+        An empty file is none: a process was killed after it had created the file and before it wrote.
+        """
         try:
             file = self.disk.open(self.index_path(header.number))
         except OSError:
             return False
         with contextlib.closing(file):
-            return PageIndex.parse(file.read_at(0, file.size()), header) is None
+            size = file.size()
+            return size > 0 and PageIndex.parse(file.read_at(0, size), header) is None
 
     def save_index(self, index: PageIndex) -> None:
         """Store the index of a page. It is a hint: it is not synced, and an error of the disk is ignored."""

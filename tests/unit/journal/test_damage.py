@@ -232,6 +232,17 @@ def test_an_index_of_another_page_hides_nothing(opened: Opening, disk: Simulated
         assert next(reopened.read(after=after)).value == value(after)
 
 
+def test_an_index_that_a_killed_process_had_only_created_is_no_damage(opened: Opening, disk: SimulatedDisk) -> None:
+    journal = opened()
+    journal.append_many(map(value, range(8)))
+    journal.close()
+    for index in [path for path in disk.names_seen if path.suffix == ".index"]:
+        disk.names_seen[index].seen.clear()
+    reopened = opened()
+    assert damage(reopened) == []
+    assert next(reopened.read(after=5)).value == value(5)
+
+
 def test_a_copy_of_a_page_inside_a_record_is_never_served_as_records(opened: Opening, disk: SimulatedDisk) -> None:
     journal = opened(page_size=4096)
     journal.append_many(map(value, range(8)))
