@@ -236,10 +236,17 @@ def _walk(snapshot: RowSnapshot, wanted: Slice, now: int, *, whole: bool = False
 
 
 def _late(snapshot: RowSnapshot, picked: ClaimPlan, scan: int) -> Steps[None]:
-    """One late scan: read ids only, behind the first scan's position, and plan the messages that landed there since."""
+    """One late scan: read ids only, behind the first scan's position, and plan the messages that landed there since.
+
+    If the claim has no room for all of them, the next claim scans again at once: they come before later messages.
+    """
+    complete = True
     for level, cursors in enumerate(snapshot.scans.cursors):
         until = min(cursors[0], ids.first_at(picked.now - SCAN_LAGS[scan]))
-        if not picked.fits(snapshot.sizes) or cursors[scan] >= until:
+        if cursors[scan] >= until:
+            continue
+        if not picked.fits(snapshot.sizes):
+            complete = False
             continue
         wanted = Slice(
             snapshot.row, Type.MESSAGE, level, after=cursors[scan], beyond=True, until=until, limit=_LATE, values=False
@@ -249,7 +256,10 @@ def _late(snapshot: RowSnapshot, picked: ClaimPlan, scan: int) -> Steps[None]:
         landed = [column for column in columns if column.name.id not in picked.timers.hidden]
         left = yield from _take_landed(snapshot, picked, landed)
         cursors[scan] = _reached(columns, left, until)
-    picked.late_scans.append(scan)
+        # What is left although there is room waits until blocked messages have become free.
+        complete &= not (left and picked.room <= 0)
+    if complete:
+        picked.late_scans.append(scan)
     if scan == SCANS - 1 and all(cursors[scan] == cursors[0] for cursors in snapshot.scans.cursors):
         snapshot.ids_scanned, snapshot.claimed_since_late_scan = (
             snapshot.ids_scanned + snapshot.claimed_since_late_scan,

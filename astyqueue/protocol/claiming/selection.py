@@ -89,7 +89,8 @@ class ClaimPlan:
     another one of their group. `unlisted`: messages of groups that leave their timer for the line of ids, where earlier
     ones of their group may wait. `buried`: messages to dead-letter, at most `burials`. `ending`: messages that this
     commit settles for good. `full`: no more messages may be blocked in the row, and one more would have to be.
-    `late_scans`: those made for it. They are made again if the commit is refused, as what they found was not claimed.
+    `late_scans`: those made for it to their end. They are made again if the commit is refused, as what they found was
+    not claimed.
     """
 
     order: ClaimRequest

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
+
 from astyqueue.ids import Id
 from astyqueue.model.envelope import MessageId
 from astyqueue.protocol.admin.dead_letters import redrive
@@ -199,6 +201,22 @@ def test_a_claim_that_was_refused_looks_again_for_messages_of_a_group_that_lande
     assert handed(claimed) == [late.name.id]
     settled(scene, claimed, ACK, snapshot=snapshot)
     assert handed(scene.do("ann", snapshot=snapshot)) == [later]
+
+
+@pytest.mark.parametrize("want", [0, 1])
+def test_a_late_message_for_which_a_claim_had_no_room_comes_before_the_later_ones_of_its_group(want: int) -> None:
+    scene = Scene(messages=1)
+    snapshot = RowSnapshot(ROW, 1)
+    scene.do("ann", snapshot=snapshot)
+    other, late = put_at(scene.now - SECOND, 1, group="b"), put_at(scene.now - SECOND, 2, group="a")
+    scene.clock.advance(1)
+    scene.send(1, group="a")
+    scene.put(*[other, late][1 - want :])
+    claimed = scene.do("ann", snapshot=snapshot, want=want)
+    assert handed(claimed) == [other.name.id][:want]
+    for _ in claimed.claims:
+        settled(scene, claimed, ACK, snapshot=snapshot)
+    assert handed(scene.do("ann", snapshot=snapshot, want=1)) == [late.name.id]
 
 
 def test_a_message_that_was_listed_before_a_scan_met_it_comes_after_the_earlier_ones_of_its_group() -> None:

@@ -56,6 +56,24 @@ def stored_header(store: MemoryStore) -> Header:
     return header
 
 
+def test_a_late_message_left_for_want_of_room_does_not_wait_for_the_next_late_scan() -> None:
+    scene = Scene(messages=1)
+    snapshot = RowSnapshot(ROW, 1)
+    scene.acked(scene.do("ann", snapshot=snapshot).claims[0], snapshot=snapshot)
+    late = put_at(scene.now - SECOND, 1), put_at(scene.now - SECOND, 2)
+    scene.clock.advance(20)
+    scene.send(1)
+    scene.acked(scene.do("ann", snapshot=snapshot).claims[0], snapshot=snapshot)
+    scene.put(*late)  # behind the scans of half a second and of ten
+    scene.clock.advance(650)
+    found = []
+    for _ in late:
+        [taken] = scene.do("ann", snapshot=snapshot, want=1).claims
+        found += [held.entry.id for held in taken.held]
+        scene.acked(taken, snapshot=snapshot)
+    assert found == [put.name.id for put in late]
+
+
 def test_each_of_ten_thousand_ids_is_read_a_fixed_number_of_times() -> None:
     clock = TimeMachine()
     store = Counting(MemoryStore(clock))
