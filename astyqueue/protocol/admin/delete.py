@@ -23,7 +23,7 @@ from astyqueue.protocol.layout.rows import Ring, is_home
 from astyqueue.protocol.layout.unique_key import owned_keys, settle_effects
 from astyqueue.protocol.row.header_commit import COMMIT_MESSAGES, CommitLoop, CommitPlan, RemovalPlan
 from astyqueue.protocol.row.paging import scanned_up_to, unlisted_page
-from astyqueue.protocol.row.snapshot import RowSnapshot
+from astyqueue.protocol.row.snapshot import RowSnapshot, load_snapshot
 from astyqueue.protocol.scheduling.schedule_commands import forget_schedules
 from astyqueue.protocol.steps import Client, Steps, read_one
 from astyqueue.store import Name, Named, Slice
@@ -70,7 +70,7 @@ def clear(process: Client, row: str, levels: int, deleted: Deleted = _ignore) ->
     stays. What was deleted before an error stays deleted. `deleted` is called after each commit.
     """
     raising = CommitLoop(process, RowSnapshot(row, levels))
-    clearing = _Clearing(levels)
+    clearing = _Clearing(process, levels)
     while plan := (yield from raising.carry_out(clearing.plan)):
         clearing.done(plan, raising.snapshot)
         deleted([MessageId(row, name.priority, name.id) for name in plan.messages])
@@ -96,9 +96,11 @@ class _Clearing:
 
     Waiting messages are searched once from the beginning of the row, as stranded ones are deleted too; then from where
     all scans have passed. A commit deletes what timers list, else dead letters, else waiting messages. This order is
-    safe: while the header is unchanged and no timer is left, no message can become hidden or dead.
+    safe: while the header is unchanged and no timer is left, no message can become hidden or dead. So when nothing is
+    found, the header is compared once more: a message claimed and dead-lettered between the reads was in none of them.
     """
 
+    process: Client
     levels: int
     removed: int = 0
     _header: bytes | None = None
@@ -108,17 +110,29 @@ class _Clearing:
     def plan(self, snapshot: RowSnapshot) -> Steps[CommitPlan | None]:
         """The next commit; None when nothing is left."""
         self._reached = None
-        if snapshot.loaded_header.value != self._header:
-            self._reset_dead()
-        plan = (
-            (yield from self._hidden(snapshot))
-            or (yield from self._dead(snapshot))
-            or (yield from self._waiting(snapshot))
-        )
+        plan = yield from self._next(snapshot)
+        while plan is None and (yield from self._was_changed(snapshot)):
+            plan = yield from self._next(snapshot)
         if plan is None or not is_home(snapshot.row):
             return plan
         found = yield from contents([MessageId(snapshot.row, name.priority, name.id) for name in plan.messages])
         return (yield from release_keys(plan, snapshot.row, found))
+
+    def _next(self, snapshot: RowSnapshot) -> Steps[CommitPlan | None]:
+        if snapshot.loaded_header.value != self._header:
+            self._reset_dead()
+        return (
+            (yield from self._hidden(snapshot))
+            or (yield from self._dead(snapshot))
+            or (yield from self._waiting(snapshot))
+        )
+
+    def _was_changed(self, snapshot: RowSnapshot) -> Steps[bool]:
+        """Whether another process has committed since the row was loaded, which is then loaded again."""
+        before = snapshot.loaded_header.value
+        snapshot.forget()
+        yield from load_snapshot(snapshot, self.process.now())
+        return snapshot.loaded_header.value != before
 
     def done(self, plan: CommitPlan, snapshot: RowSnapshot) -> None:
         """Record a commit and continue behind what it deleted, so that its tombstones are not read again."""

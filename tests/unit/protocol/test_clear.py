@@ -19,8 +19,9 @@ from astyqueue.protocol.layout.rows import QUEUES, settings_row
 from astyqueue.protocol.row.header_commit import CommitPlan, RemovalPlan
 from astyqueue.protocol.row.snapshot import RowSnapshot, load_snapshot
 from astyqueue.protocol.settling.outcomes import Reject, Release
-from astyqueue.protocol.steps import Commit
-from astyqueue.testing import Failing, Recording
+from astyqueue.protocol.steps import Commit, Read, Request
+from astyqueue.store import Slice
+from astyqueue.testing import Failing, Faulty, Recording
 from tests.unit.protocol.stage import LEASE, ROW, Meddling, Stage
 
 
@@ -172,6 +173,30 @@ def test_dropping_goes_on_where_it_stopped(stage: Stage) -> None:
     assert stage.run(list_queues()) == ["mail"]
     stage.run(drop(stage.bob, opened.settings))
     assert stage.run(list_queues()) == []
+
+
+def test_a_message_that_dies_between_the_reads_of_a_clear_is_cleared(stage: Stage) -> None:
+    stage.send()
+
+    class Between(Faulty):
+        """Before waiting messages are read, another process rejects the only one."""
+
+        begun = False
+
+        def perform(self, request: Request) -> object:
+            if not self.begun and isinstance(request, Read) and request.wanted[0] == _first_waiting(request):
+                self.begun = True
+                [taken] = stage.claim(1)
+                stage.settle(taken, Reject("rejected", "no", 1))
+            return super().perform(request)
+
+    assert stage.run(clear(stage.bob, ROW, 1), Between(stage.store)) == 1
+    assert stage.kinds() == {Type.LOCK}
+
+
+def _first_waiting(request: Read) -> Slice | None:
+    first = request.wanted[0]
+    return first if isinstance(first, Slice) and first.type == Type.MESSAGE else None
 
 
 def test_a_commit_that_removes_nothing_is_not_told_as_done_by_what_is_gone(stage: Stage) -> None:
