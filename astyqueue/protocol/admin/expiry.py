@@ -39,10 +39,10 @@ class _Burial(CommitPlan):
     buried: list[DeadLettered] = field(default_factory=list)
 
     def was_done(self, row: str) -> Steps[bool]:
-        """Whether all of them are dead letters."""
-        names = tuple(put.name for put in self.puts)
-        found = (yield from read_one(Named(row, names), exact=True)) if names else []
-        return len(found) == len(names)
+        """Whether a dead letter is there as this commit would have written it; another sweep names another moment."""
+        written = {put.name: put.value for put in self.puts}
+        found = (yield from read_one(Named(row, tuple(written)), exact=True)) if written else []
+        return any(column.value == written[column.name] for column in found)
 
 
 def bury_expired(process: Client, row: str, levels: int, life: int) -> Steps[list[DeadLettered]]:

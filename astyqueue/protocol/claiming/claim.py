@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Final
+from typing import ClassVar, Final, NamedTuple
 
 from astyqueue.errors import OutcomeUnknown, StoreError
 from astyqueue.ids import Id
@@ -24,11 +24,11 @@ from astyqueue.protocol.layout.columns import (
 )
 from astyqueue.protocol.layout.unique_key import SettleEffects, owned_keys
 from astyqueue.protocol.row.header_commit import HeaderCommits, RowTransaction
-from astyqueue.protocol.row.snapshot import WORTH_STORING, RowSnapshot
+from astyqueue.protocol.row.snapshot import WORTH_STORING, RowSnapshot, load_header
 from astyqueue.protocol.settling.outcomes import SettlePlan, columns_changed_by, plan_settle
 from astyqueue.protocol.settling.settle import SettleRequest, SettleResult, settle
-from astyqueue.protocol.steps import Client, Steps, read_column
-from astyqueue.store import Committed, Name, Outcome, Refused
+from astyqueue.protocol.steps import Client, Steps, read_column, read_one
+from astyqueue.store import Committed, Name, Named, Outcome, Refused
 
 #: Columns that one claim's commit may change for settles and dead letters; a larger settle is committed alone, first.
 _CHANGES: Final = 250
@@ -90,8 +90,9 @@ def claim(
             yield from claiming.settle_alone()
         if not (yield from claiming.until_applied()):
             yield from claiming.settle_alone()
+            yield from claiming.take_late_one()
+            claiming.find_freed_groups()  # applies the settles: the floor that is stored then counts what they moved
             yield from claiming.store_cursors()
-            claiming.find_freed_groups()
     except BaseException as error:
         snapshot.forget()
         if isinstance(error, StoreError):
@@ -111,6 +112,13 @@ class _ClaimCommit:
     timers: list[Timer]
 
 
+class _Unanswered(NamedTuple):
+    """A commit without an answer that was not carried out when it was read back, and the header that it writes."""
+
+    header: Header
+    plan: _ClaimCommit
+
+
 @dataclass(slots=True)
 class _Claiming(HeaderCommits[_ClaimCommit]):
     """The commits of one claim, and the settles committed with it."""
@@ -123,6 +131,7 @@ class _Claiming(HeaderCommits[_ClaimCommit]):
     waiting: list[SettleRequest]
     claimed: ClaimResult
     header: Header = field(init=False)
+    unanswered: list[_Unanswered] = field(init=False, default_factory=list)
 
     @property
     def settling(self) -> int:
@@ -154,7 +163,9 @@ class _Claiming(HeaderCommits[_ClaimCommit]):
         yield from self.commit(_ClaimCommit(picked, [], [], [], []))
 
     def plan(self) -> Steps[_ClaimCommit | None]:
-        """Scan the row, and plan the settles that go with the claim; None: nothing is due."""
+        """Scan the row, and plan the settles that go with the claim; None: nothing is due, or it was claimed late."""
+        if self.unanswered and (yield from self.take_late_one()):
+            return None
         worked = [plan_settle(self.process, settlement.timer, settlement.outcomes) for settlement in self.waiting]
         picked = yield from scan_row(
             self.process.now(), self.snapshot, self.order, settling=worked, burials=_CHANGES - self.settling
@@ -216,11 +227,17 @@ class _Claiming(HeaderCommits[_ClaimCommit]):
         if isinstance(outcome, Refused):
             self.snapshot.refused(outcome.present[HEADER], plan.picked.now, plan.picked.cursors)
 
-    def read_back(self, plan: _ClaimCommit, unknown: OutcomeUnknown) -> Steps[bool]:  # noqa: ARG002 - the interface of every loop
-        """Whether a commit was applied: the header is the one it wrote, or a timer that it wrote exists.
+    def failed(self, plan: _ClaimCommit) -> None:
+        """End the settles as not applied."""
+        for settlement, part in zip(self.waiting, plan.worked, strict=True):
+            settlement.end(part, applied=False)
 
-        If other processes have committed since and its timers are gone again, it counts as refused: no process has
-        their receipts. Each of its settles then finds out from its own traces.
+    def read_back(self, plan: _ClaimCommit, unknown: OutcomeUnknown) -> Steps[bool]:  # noqa: ARG002 - the interface of every loop
+        """Whether a commit was applied: the header is the one it wrote, or a timer or dead letter that it wrote exists.
+
+        If other processes have committed since and these are gone again, it counts as refused: no process has their
+        receipts. So it does if it wrote none, as when all its messages are delivered at most once. Each of its settles
+        then finds out from its own traces.
         """
         column = yield from read_column(self.snapshot.row, HEADER, exact=True)
         current = column.value if column else None
@@ -228,10 +245,34 @@ class _Claiming(HeaderCommits[_ClaimCommit]):
             return True
         self.snapshot.forget()
         if current == plan.picked.known.value:
+            self.unanswered.append(_Unanswered(self.header, plan))
             return False
-        for taken in plan.claims:
-            found = yield from read_column(self.snapshot.row, taken.timer.name, exact=True)
-            if found:
+        return (yield from self._has_traces(plan))
+
+    def _has_traces(self, plan: _ClaimCommit) -> Steps[bool]:
+        dead = plan.picked.dead
+        names = (*[timer.name for timer in plan.timers], *dead)
+        found = (yield from read_one(Named(self.snapshot.row, names), exact=True)) if names else []
+        return any(dead.get(column.name, column.value) == column.value for column in found)
+
+    def take_late_one(self) -> Steps[bool]:
+        """Take what a commit has claimed that was carried out after it was read back; whether there was one.
+
+        All that are unanswered expect one header, so it is one at most, and none once another commit was applied.
+        """
+        unanswered, self.unanswered = self.unanswered, []
+        if not unanswered:
+            return False
+        current = (yield from load_header(self.snapshot, self.process.now())).value
+        if current == unanswered[0].plan.picked.known.value:
+            self.unanswered = unanswered
+            return False
+        for header, plan in unanswered:
+            if current == header.encode() or (yield from self._has_traces(plan)):
+                self.process.read_back(self.snapshot.row, self.operation, applied=True)
+                self.snapshot.forget()
+                self.header = header
+                self.remember(plan)
                 return True
         return False
 

@@ -137,6 +137,9 @@ class HeaderCommits(ABC, Generic[P]):
                 raise unknown from error
             if self.operation:
                 self.process.read_back(change.row, self.operation, applied=applied)
+        except StoreError:
+            self.failed(plan)
+            raise
         else:
             applied = isinstance(outcome, Committed)
             self.answered(plan, outcome)
@@ -158,6 +161,9 @@ class HeaderCommits(ABC, Generic[P]):
 
     def answered(self, plan: P, outcome: Outcome) -> None:
         """Use the store's answer to a commit: a refusal shows the present header."""
+
+    def failed(self, plan: P) -> None:
+        """Use an error that says that the commit changed nothing."""
 
     def remember(self, plan: P) -> None:
         """Record in what is known of the row that this plan was applied."""
@@ -256,11 +262,19 @@ Planning = Callable[[RowSnapshot], Steps[CommitPlan | None]]
 
 
 class _Unanswered(NamedTuple):
-    """A commit without an answer: the header it expects, without which the store refuses it, and what it raised."""
+    """Commits without an answer: the header they expect, the last error, and the header and plan of each.
+
+    Without that header the store refuses them, so at most one of them is ever carried out.
+    """
 
     expects: bytes | None
     error: OutcomeUnknown
-    acts_late: bool
+    tried: tuple[tuple[bytes, CommitPlan], ...]
+
+    @property
+    def acts_late(self) -> bool:
+        """Whether it matters that one of them may still be carried out."""
+        return any(plan.acts_late for _, plan in self.tried)
 
 
 @dataclass(slots=True)
@@ -278,6 +292,7 @@ class CommitLoop(HeaderCommits[CommitPlan]):
     _planning: Planning = field(init=False)
     _header: Header = field(init=False)
     _unanswered: _Unanswered | None = field(init=False, default=None)
+    _carried_out_late: CommitPlan | None = field(init=False, default=None)
 
     def carry_out(self, planning: Planning) -> Steps[CommitPlan | None]:
         """Load the row, plan and commit until a commit is applied; returns its plan, or None if nothing was left to do.
@@ -294,14 +309,37 @@ class CommitLoop(HeaderCommits[CommitPlan]):
             raise self._unanswered.error from error
 
     def plan(self) -> Steps[CommitPlan | None]:
-        """Load the row and plan."""
+        """Load the row and plan, unless an earlier plan turns out to have been carried out late."""
         yield from self.knowing(self.snapshot, self.process.now())
         if self._unanswered and self._unanswered.expects != self.snapshot.loaded_header.value:
-            self._unanswered = None
+            unanswered, self._unanswered = self._unanswered, None
+            self._carried_out_late = yield from self._late_one_of(unanswered)
+            if self._carried_out_late:
+                return self._carried_out_late
         plan = yield from self._planning(self.snapshot)
         if plan is None and self._unanswered and self._unanswered.acts_late:
             raise self._unanswered.error
         return plan
+
+    def _late_one_of(self, unanswered: _Unanswered) -> Steps[CommitPlan | None]:
+        """The commit that was carried out after its outcome had been read back; None if none was.
+
+        If other processes have committed since, its traces show it; those of a removal could be theirs.
+        """
+        for header, plan in unanswered.tried:
+            if header == self.snapshot.loaded_header.value:
+                return plan
+        for _, plan in unanswered.tried:
+            if plan.acts_late and (yield from plan.was_done(self.snapshot.row)):
+                return plan
+        return None
+
+    def commit(self, plan: CommitPlan) -> Steps[bool]:
+        """Commit a plan once, unless it was carried out late; whether it was applied."""
+        if plan is self._carried_out_late:
+            self._carried_out_late = None
+            return self.process.read_back(self.snapshot.row, self.operation, applied=True)
+        return (yield from HeaderCommits.commit(self, plan))
 
     def transaction(self, plan: CommitPlan) -> Steps[RowTransaction]:
         """The changes of the plan, and the next header."""
@@ -323,7 +361,8 @@ class CommitLoop(HeaderCommits[CommitPlan]):
         column = yield from read_column(self.snapshot.row, HEADER, exact=True)
         current = column.value if column else None
         if current == known:  # not applied so far; as long as the header stays, it may be when the request arrives
-            self._unanswered = _Unanswered(known, unknown, plan.acts_late)
+            tried = self._unanswered.tried if self._unanswered else ()
+            self._unanswered = _Unanswered(known, unknown, (*tried, (self._header.encode(), plan)))
             return False
         return current == self._header.encode() or (yield from plan.was_done(self.snapshot.row))
 

@@ -32,7 +32,12 @@ from astyqueue.protocol.scheduling.policies import (
     remembered,
     skipped_by,
 )
-from astyqueue.protocol.scheduling.schedule_commit import ScheduleEdit, ScheduleHandle, ScheduleUpdate
+from astyqueue.protocol.scheduling.schedule_commit import (
+    ScheduleEdit,
+    ScheduleEditPlan,
+    ScheduleHandle,
+    ScheduleUpdate,
+)
 from astyqueue.protocol.sending.key_state import (
     FREE,
     KeyState,
@@ -91,8 +96,7 @@ def save(kept: ScheduleHandle, wanted: RequestedSchedule, *, replaces: bool) -> 
         plan.freed += (yield from keys_of(kept.row, [before] if before else [])).values()  # no longer a message's own
         return plan
 
-    yield from CommitLoop(kept.process, RowSnapshot(kept.row, 1)).carry_out(plan)
-    return schedule
+    return (yield from kept.commit(plan)) or schedule
 
 
 def _check_will_fire(name: str, trigger: Trigger, now: int) -> None:
@@ -115,6 +119,7 @@ class RepeatingSend:
         self._unique = unique
         self._mark = kept.process.nonce().hex()
         self._holder: KeyHolder | None = None
+        self._replaced: MessageId | None = None
 
     def carry_out(self) -> Steps[KeyHolder]:
         """Create the schedule; returns its first run, or the message that keeps the key.
@@ -122,8 +127,13 @@ class RepeatingSend:
         Raises ScheduleTaken if the message has no unique key and a schedule of its name exists; raises BadInput, and
         stores nothing, if the trigger has no occurrence.
         """
-        yield from CommitLoop(self._kept.process, RowSnapshot(self._kept.row, 1)).carry_out(self._plan)
-        return cast("KeyHolder", self._holder)  # each plan sets the holder
+        applied = yield from CommitLoop(self._kept.process, RowSnapshot(self._kept.row, 1)).carry_out(self._plan)
+        if not isinstance(applied, ScheduleEditPlan) or applied.edit.after is None:
+            return cast("KeyHolder", self._holder)  # a plan that changes nothing sets the holder
+        schedule = applied.edit.after
+        self.fired = fired(schedule, applied.edit.sent, schedule.created)
+        message = MessageId(self._kept.row, *(schedule.run or next_run_of(schedule)))
+        return KeyHolder(message, sent=True, replaced=self._replaced, repeats=True)
 
     def _plan(self, snapshot: RowSnapshot) -> Steps[CommitPlan | None]:
         """Plan the schedule and its key, in place of the key's holder; None if that is to stay, or is leased."""
@@ -165,9 +175,7 @@ class RepeatingSend:
         begun = _begun(
             check_schedule(made(self._kept.name, self._wanted, mark=self._mark, now=now)), self._wanted.trigger, now
         )
-        run = begun.schedule.run or next_run_of(begun.schedule)
         plan = self._kept.edit(snapshot, column, ScheduleEdit(self._mark, before, begun.schedule, begun.sent))
-        self.fired = fired(begun.schedule, begun.sent, now)
         for state in in_the_way:
             if state.repeats is None:
                 cancel(plan, snapshot, state)
@@ -180,9 +188,7 @@ class RepeatingSend:
                 (key.column, Put(key_name(self._kept.name), KeyOwningSchedule(self._kept.name, self._mark).encode()))
             )
         replaced = key_holder(row, in_the_way[0]) if in_the_way else None
-        self._holder = KeyHolder(
-            MessageId(row, *run), sent=True, replaced=replaced.id if replaced else None, repeats=True
-        )
+        self._replaced = replaced.id if replaced else None
         return plan
 
 
@@ -364,26 +370,25 @@ class Removal(NamedTuple):
 
 def remove(kept: ScheduleHandle, *, with_run: bool = False) -> Steps[Removal]:
     """Remove a schedule, and with `with_run` its last message if that is waiting, hidden or leased."""
-    removal = Removal()
 
     def plan(snapshot: RowSnapshot) -> Steps[CommitPlan | None]:
-        nonlocal removal
         found = yield from kept.found()
         if found is None:
             return None
         column, before = found
-        removal = Removal(before)
         plan = kept.edit(snapshot, column, ScheduleEdit("", before, None))
         plan.freed += (yield from keys_of(kept.row, [before])).values()
         run = before.run if with_run else None
         if run and (yield from standing(kept.row, [run]))[run].alive:
             plan.messages.append(message_name(*run))
             plan.shrunk += snapshot.loaded_timers.without({run.id})
-            removal = Removal(before, MessageId(kept.row, *run))
         return plan
 
-    yield from CommitLoop(kept.process, RowSnapshot(kept.row, 1)).carry_out(plan)
-    return removal
+    applied = yield from CommitLoop(kept.process, RowSnapshot(kept.row, 1)).carry_out(plan)
+    if not isinstance(applied, ScheduleEditPlan):
+        return Removal()
+    messages = [MessageId(kept.row, name.priority, name.id) for name in applied.messages]
+    return Removal(applied.edit.before, messages[0] if messages else None)
 
 
 def discard(process: Client, row: str, name: Name) -> Steps[bool]:

@@ -28,7 +28,7 @@ from astyqueue.protocol.row.snapshot import RowSnapshot
 from astyqueue.protocol.scheduling.fire import entries_of
 from astyqueue.protocol.sending.key_index import write_key_hints
 from astyqueue.protocol.steps import Client, Steps, read_column, read_one
-from astyqueue.store import Column, Put, Slice
+from astyqueue.store import Column, Named, Put, Slice
 
 #: Schedules per page in a search for one.
 _PAGE: Final = 100
@@ -71,8 +71,12 @@ class ScheduleHandle:
                 )
             return self.edit(snapshot, column, ScheduleEdit(mark, before, *changed))
 
-        yield from CommitLoop(self.process, RowSnapshot(self.row, 1)).carry_out(plan)
-        return after
+        return (yield from self.commit(plan)) or after
+
+    def commit(self, plan: Callable[[RowSnapshot], Steps[CommitPlan | None]]) -> Steps[Schedule | None]:
+        """Commit an edit; returns the schedule after the one that was applied, None if there was nothing to do."""
+        applied = yield from CommitLoop(self.process, RowSnapshot(self.row, 1)).carry_out(plan)
+        return applied.edit.after if isinstance(applied, ScheduleEditPlan) else None
 
     def edit(self, snapshot: RowSnapshot, column: Column | None, edit: ScheduleEdit) -> CommitPlan:
         """The commit that replaces a schedule; its occurrence timer is replaced whether or not its due time changes."""
@@ -115,7 +119,7 @@ class ScheduleEditPlan(CommitPlan):
         column = yield from read_column(row, trigger_name(self.kept.name), exact=True)
         found = decode_schedule(row, column.value) if column else None
         if after is None:
-            return found is None or before is None or found.made != before.made
+            return (yield from self._was_removed(row, found))
         if found is not None and found.mark == self.edit.mark:
             return True
         ends_with_its_occurrences = found is None and after.origin is Origin.MESSAGE
@@ -123,6 +127,21 @@ class ScheduleEditPlan(CommitPlan):
             return False
         message = f"row {row}: unknown whether schedule {self.kept.name!r} was changed: another process changed it too"
         raise OutcomeUnknown(message)
+
+    def _was_removed(self, row: str, found: Schedule | None) -> Steps[bool]:
+        """Whether the schedule is gone; raises OutcomeUnknown if its last message may go on.
+
+        The schedule of a message also goes when its last occurrence is fired, and another process may have removed it
+        without its last message.
+        """
+        before = self.edit.before
+        if before is None or (found is not None and found.made == before.made):
+            return before is None
+        left = (yield from read_one(Named(row, tuple(self.messages)), exact=True)) if self.messages else []
+        if left or before.origin is Origin.MESSAGE:
+            message = f"row {row}: unknown whether schedule {self.kept.name!r} was removed with its last message"
+            raise OutcomeUnknown(message)
+        return True
 
 
 class ScheduleList(NamedTuple):

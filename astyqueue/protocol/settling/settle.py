@@ -215,13 +215,16 @@ def traces_of(row: str, worked: SettlePlan) -> Steps[dict[Id, type[Outcome]]]:
 
     A timer that is gone proves nothing: its messages may have been claimed again. Proof are dead letters that carry
     this claim, timers with names drawn at random, and marks in the current timer; also messages that are gone, unless
-    another one that the same commit would have deleted is still there: a deleted message never returns.
+    another one that the same commit would have deleted is still there, or a removed mark that it would have left is
+    missing: then another process has cleared them.
     """
     moved = {timer.name: timer for timer in (*worked.moved, *worked.sooner)}
     deleted = (*worked.acked, *worked.dropped)
-    found = yield from read_one(Named(row, (worked.timer.name, *deleted, *worked.dead, *moved)), exact=True)
+    removed = {put.name for put in worked.written if put.name.type == Type.REMOVED}
+    names = (worked.timer.name, *deleted, *removed, *worked.dead, *moved)
+    found = yield from read_one(Named(row, names), exact=True)
     values = {column.name: column.value for column in found}
-    if not values.keys().isdisjoint(deleted):
+    if not (values.keys().isdisjoint(deleted) and removed <= values.keys()):
         return {}
     there = {entry.id for name, timer in moved.items() if name in values for entry in timer.entries}
     there.update(name.id for name in deleted)

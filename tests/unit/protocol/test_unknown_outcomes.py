@@ -7,18 +7,23 @@ from functools import partial
 
 import pytest
 
-from astyqueue.errors import OutcomeUnknown, StoreUnavailable
+from astyqueue.errors import OutcomeUnknown, StoreError, StoreUnavailable
+from astyqueue.ids import first_at
+from astyqueue.protocol.admin.delete import clear
 from astyqueue.protocol.claiming.claim import claim
 from astyqueue.protocol.claiming.selection import ClaimRequest
-from astyqueue.protocol.row.snapshot import RowSnapshot
-from astyqueue.protocol.settling.outcomes import ACK, Extend, Outcome, Reject, Release
+from astyqueue.protocol.row.snapshot import WORTH_STORING, RowSnapshot
+from astyqueue.protocol.sending.idempotent import idempotent_message, send_idempotent
+from astyqueue.protocol.settling.outcomes import ACK, Extend, Outcome, Reject, Release, SettlePlan
 from astyqueue.protocol.settling.settle import SettleRequest, settle
-from astyqueue.protocol.steps import Commit, perform, run
+from astyqueue.protocol.steps import Commit, Read, perform, run
 from astyqueue.testing import Failing
-from tests.unit.protocol.checked_store import ROW, Meanwhile
-from tests.unit.protocol.stage import Unanswered
+from astyqueue.units import SECOND
+from tests.unit.protocol.checked_store import ROW, Meanwhile, picture
+from tests.unit.protocol.stage import ROW as STAGE_ROW
+from tests.unit.protocol.stage import Stage, Unanswered
 from tests.unit.protocol.test_settle import OUTCOMES, WORDS
-from tests.unit.protocol.worlds import LEASE, Scene
+from tests.unit.protocol.worlds import LEASE, Scene, acking, put_at
 
 
 @pytest.mark.parametrize("outcome", [ACK, Reject("rejected", "no", 1)], ids=["ack", "reject"])
@@ -118,3 +123,69 @@ def test_a_claim_whose_end_was_not_learned_settles_what_went_with_it() -> None:
     perform(request, scene.store)
     steps.close()
     assert not run(settle(scene.process("ann"), ROW, settlement), scene.store).lost
+
+
+def test_an_ack_of_an_idempotent_message_that_was_cleared_instead_is_lost() -> None:
+    """A clear leaves no removed mark, so the message may be sent again: the ack may not be reported as done."""
+    stage = Stage()
+    message = idempotent_message(stage.value("m0"), 0, first_at(stage.clock.now()))
+    stage.run(send_idempotent(stage.ann, STAGE_ROW, [message]))
+    [taken] = stage.claim(1)
+    request = SettleRequest(taken.timer, {held.entry.id: acking(held) for held in taken.held})
+    cleared = Unanswered(stage.store, lambda _: stage.run(clear(stage.cyd, STAGE_ROW, 1)))
+    assert stage.run(settle(stage.ann, STAGE_ROW, request), cleared).lost == [message.id]
+    assert stage.run(send_idempotent(stage.bob, STAGE_ROW, [message])) == 1
+
+
+def test_an_ack_beside_a_claim_that_changed_nothing_is_lost_once_another_process_has_acked() -> None:
+    scene = Scene(messages=1)
+    taken = scene.do("ann").claims[0]
+    scene.put(put_at(scene.now, 1))
+    request = SettleRequest(taken.timer, {scene.sent[0]: ACK}, [])
+    away = Failing(scene.store, StoreUnavailable("away"), of=(Commit,))
+    with pytest.raises(StoreUnavailable):
+        run(claim(scene.process("ann"), RowSnapshot(ROW, 1), ClaimRequest(1, LEASE, 5, 1), settling=[request]), away)
+    scene.clock.advance("1h")
+    for again in scene.do("bob").claims:
+        scene.acked(again)
+    assert run(settle(scene.process("ann"), ROW, request), scene.store).lost == [scene.sent[0]]
+
+
+def test_a_claim_of_unknown_outcome_reports_what_it_dead_lettered() -> None:
+    stage = Stage()
+    stage.put(b"\x63what is this", stage.clock.now())
+    stage.send()
+
+    def applied(request: Commit) -> None:
+        stage.store.commit(request.batch, request.expects)
+        stage.claim(1, stage.bob)
+
+    claimed = stage.run(
+        claim(stage.ann, RowSnapshot(STAGE_ROW, 1), ClaimRequest(1, LEASE, 5)), Unanswered(stage.store, applied)
+    )
+    assert len(stage.dead()) == claimed.dead == len(claimed.buried) == 1
+
+
+def test_the_floor_stays_below_what_was_given_back_beside_a_claim_that_stores_its_cursors() -> None:
+    scene = Scene(messages=1)
+    ann, snapshot = scene.process("ann"), RowSnapshot(ROW, 1)
+    taken = scene.do("ann", snapshot=snapshot).claims[0]
+    unsure: list[SettlePlan] = []
+    silent = Failing(scene.store, OutcomeUnknown("no answer"), of=(Commit,), applied=True)
+    unreadable = Failing(silent, StoreUnavailable("away"), of=(Read,), at=1)
+    extended = SettleRequest(taken.timer, {scene.sent[0]: Extend(scene.now + 60 * SECOND)}, unsure)
+    with pytest.raises(StoreError):
+        run(settle(ann, ROW, extended), unreadable)
+    scene.send(1)
+    scene.do("bob", lease=90 * SECOND)
+    snapshot.forget()
+    scene.do("ann", snapshot=snapshot, want=0)
+    snapshot.ids_scanned = WORTH_STORING
+    due = scene.now + 45 * SECOND
+    back = SettleRequest(taken.timer, {scene.sent[0]: Release(due, 1)}, unsure)
+    run(claim(ann, snapshot, ClaimRequest(1, LEASE, 5, 1), settling=[back]), scene.store)
+    header = picture(scene.store).header
+    assert header is not None
+    assert header.floor <= due
+    scene.clock.advance(11)
+    assert scene.do("cyd").claims == []

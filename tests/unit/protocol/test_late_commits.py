@@ -1,0 +1,198 @@
+"""Commits that get no answer, are not there when they are read back, and are carried out before the next attempt."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from astyqueue.errors import OutcomeUnknown
+from astyqueue.ids import Id
+from astyqueue.model.envelope import Envelope, encode
+from astyqueue.model.message import Unique
+from astyqueue.model.schedule import Origin, Policies
+from astyqueue.protocol.admin.dead_letters import purge, redrive
+from astyqueue.protocol.admin.delete import clear, delete
+from astyqueue.protocol.claiming.claim import claim
+from astyqueue.protocol.claiming.selection import ClaimRequest
+from astyqueue.protocol.layout.columns import Type
+from astyqueue.protocol.row.snapshot import RowSnapshot
+from astyqueue.protocol.scheduling.schedule_commands import (
+    RepeatingSend,
+    RequestedSchedule,
+    backfill,
+    remove,
+    run_now,
+    save,
+)
+from astyqueue.protocol.steps import Commit, Request, run
+from astyqueue.store import Slice, Store
+from astyqueue.testing import Faulty
+from astyqueue.triggers import Every
+from tests.unit.protocol.checked_store import ROW
+from tests.unit.protocol.schedule_table import BODY, MINUTE, Timetable
+from tests.unit.protocol.stage import LEASE, Stage, Unanswered
+
+POLICIES = Policies.read(misfire="all", overlap="allow", after_failure="go on")
+
+
+class Late(Faulty):
+    """The first commit has an unknown outcome and is carried out just before the second; `then` happens in between."""
+
+    def __init__(self, store: Store, then: Callable[[], object] = lambda: None) -> None:
+        super().__init__(store)
+        self._then = then
+        self._commits = 0
+        self._late: Commit | None = None
+
+    def perform(self, request: Request) -> object:
+        if isinstance(request, Commit):
+            self._commits += 1
+            if self._commits == 1:
+                self._late = request
+                raise OutcomeUnknown
+            if self._commits == 2 and self._late:
+                super().perform(self._late)
+                self._then()
+        return super().perform(request)
+
+
+class LateBeforeARead(Late):
+    """As `Late`, but carried out before the first read that follows the one by which it was read back."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self._reads = 0
+
+    def perform(self, request: Request) -> object:
+        if not isinstance(request, Commit) and self._late:
+            self._reads += 1
+            if self._reads == 2:
+                Faulty.perform(self, self._late)
+        return super().perform(request)
+
+
+@pytest.fixture
+def stage() -> Stage:
+    return Stage()
+
+
+@pytest.fixture
+def table() -> Timetable:
+    return Timetable()
+
+
+def messages(table: Timetable) -> list[Id]:
+    return [column.name.id for column in table.store.read((Slice(ROW, Type.MESSAGE),))[0]]
+
+
+@pytest.mark.parametrize("late", [Late, LateBeforeARead])
+def test_a_claim_carried_out_late_is_handed_out(stage: Stage, late: Callable[[Store], Store]) -> None:
+    """Without that its messages would wait out a lease that no process has, and use up an attempt."""
+    message = stage.send()
+    claimed = stage.run(claim(stage.ann, RowSnapshot(message.row, 1), ClaimRequest(1, LEASE, 1)), late(stage.store))
+    [taken] = claimed.claims
+    assert [held.entry.id for held in taken.held] == [message.id]
+    assert stage.is_held(taken, message)
+
+
+def test_a_message_delivered_at_most_once_whose_claim_is_carried_out_late_is_handed_out(stage: Stage) -> None:
+    now = stage.clock.now()
+    message = stage.put(encode(Envelope(now, now, None, {}, None, 0, None, None), b"1"), now)
+    claimed = stage.run(claim(stage.ann, RowSnapshot(message.row, 1), ClaimRequest(1, LEASE, 5)), Late(stage.store))
+    assert [held.entry.id for held in claimed.at_most_once] == [message.id]
+
+
+def test_a_claim_carried_out_late_is_taken_although_another_process_has_committed_since(stage: Stage) -> None:
+    message, other = stage.send_many(2)
+    late = Late(stage.store, lambda: stage.run(delete(stage.cyd, other)))
+    claimed = stage.run(claim(stage.ann, RowSnapshot(message.row, 1), ClaimRequest(1, LEASE, 5)), late)
+    assert [held.entry.id for taken in claimed.claims for held in taken.held] == [message.id]
+
+
+def test_a_redrive_carried_out_late_is_reported(stage: Stage) -> None:
+    sent = stage.bury("a", "b")
+    put_back: list[object] = []
+    report = stage.run(redrive(stage.bob, sent, on_redriven=put_back.extend), Late(stage.store))
+    assert (report.redriven, len(put_back)) == (2, 2)
+
+
+def test_a_removal_carried_out_late_is_reported(stage: Stage) -> None:
+    letters = stage.bury("a", "b")
+    assert len(stage.run(purge(stage.bob, letters), Late(stage.store))) == 2
+    assert stage.run(delete(stage.bob, stage.send()), Late(stage.store))
+    waiting = stage.send_many(3)
+    assert stage.run(clear(stage.bob, waiting[0].row, 1), Late(stage.store)) == 3
+
+
+def test_a_run_on_request_whose_commit_is_carried_out_late_is_sent_once(table: Timetable) -> None:
+    table.make()
+    schedule = run(run_now(table.kept("digest")), Late(table.births))
+    assert [schedule.run.id if schedule.run else None] == messages(table)
+    assert table.there().fired == 1
+
+
+def test_a_backfill_carried_out_late_makes_no_second_receipt(table: Timetable) -> None:
+    table.make()
+    table.clock.advance("3m")
+    taken: list[Id] = []
+
+    def claims(name: str) -> None:
+        taken.extend(held.entry.id for one in table.do(name).claims for held in one.held)
+
+    run(
+        backfill(table.kept("digest"), [table.anchored + MINUTE]),
+        Late(table.births, lambda: claims("bob")),
+    )
+    claims("cyd")
+    assert len(taken) == len(set(taken)) == 1
+
+
+def test_a_backfill_carried_out_late_sends_no_message_again_after_its_ack(table: Timetable) -> None:
+    table.make()
+    table.clock.advance("3m")
+    run(backfill(table.kept("digest"), [table.anchored + MINUTE]), Late(table.births, lambda: table.work("bob")))
+    assert table.work("cyd") == []
+
+
+def test_a_schedule_that_was_created_late_is_not_reported_as_taken(table: Timetable) -> None:
+    wanted = RequestedSchedule(Every("1m", delay="1m"), BODY, POLICIES)
+    assert run(save(table.kept("digest"), wanted, replaces=False), Late(table.births)).name == "digest"
+
+
+@pytest.mark.parametrize("unique", [None, Unique.KEEP, Unique.REPLACE])
+def test_a_repeating_message_that_was_stored_late_was_sent(table: Timetable, unique: Unique | None) -> None:
+    wanted = RequestedSchedule(Every("1m"), replace(BODY, key="k"), POLICIES, Origin.MESSAGE)
+    holder = run(RepeatingSend(table.kept("k"), wanted, unique).carry_out(), Late(table.births))
+    assert (holder.sent, [holder.id.id]) == (True, messages(table))
+
+
+def test_a_repeating_message_that_was_stored_late_fires_its_first_occurrence_once(table: Timetable) -> None:
+    wanted = RequestedSchedule(Every("1m"), replace(BODY, key="k"), POLICIES, Origin.MESSAGE)
+
+    def handled() -> None:
+        table.work("bob")
+        table.clock.advance(1)
+
+    run(RepeatingSend(table.kept("k"), wanted, Unique.REPLACE).carry_out(), Late(table.births, handled))
+    assert table.work("cyd") == []
+
+
+def test_whether_a_repeating_message_was_stopped_is_unknown_once_it_has_fired_its_last_run(table: Timetable) -> None:
+    once = RequestedSchedule(Every("1m", delay="1m", count=1), BODY, POLICIES, Origin.MESSAGE)
+    run(RepeatingSend(table.kept("k"), once, None).carry_out(), table.births)
+    table.clock.advance("1m")
+    with pytest.raises(OutcomeUnknown):
+        run(remove(table.kept("k"), with_run=True), Unanswered(table.births, lambda _: table.fire("bob")))
+    assert len(table.work("cyd")) == 1
+
+
+def test_whether_a_run_was_removed_is_unknown_once_another_process_has_removed_its_schedule(table: Timetable) -> None:
+    table.make()
+    table.clock.advance("1m")
+    table.fire("bob")
+    others = Unanswered(table.births, lambda _: table.run(remove(table.kept("digest", by="bob"))))
+    with pytest.raises(OutcomeUnknown):
+        run(remove(table.kept("digest"), with_run=True), others)
+    assert len(table.work("cyd")) == 1
