@@ -95,7 +95,8 @@ class ProcessJournal:
         self._clock: Final = clock
         self._journal: Final[Journal[bytes]] = Journal.open(folder, codec=BYTES, clock=clock, **options.of_journal)
         self._cursor: Final[Cursor] = self._journal.cursor(FORWARDED)
-        self._reader: Final[Reader[bytes]] = self._journal.read(cursor=self._cursor)
+        self._reader: Reader[bytes] = self._journal.read(cursor=self._cursor)
+        self._is_astray = False
         self._waiting: dict[int, PendingMessage] = {}
         self._confirmed: dict[int, PendingMessage] = {}
         self._refused: Journal[bytes] | None = None
@@ -119,13 +120,27 @@ class ProcessJournal:
             raise
 
     def pending(self, held: Collection[str]) -> list[PendingMessage]:
-        """The next messages that were not confirmed, up to a batch, without those of the rows that are `held`."""
+        """The next messages that were not confirmed, up to a batch, without those of the rows that are `held`.
+
+        After any error the next call begins behind the cursor again: the reader may have passed records that were lost.
+        """
+        if self._is_astray:
+            self._read_again()
+        self._is_astray = True
         while len(found := self._free(held)) < LOT and self._may_read():
             records = self._reader.take(LOT - len(found))
             if not records:
                 break
             self._waiting |= {one.sequence: PendingMessage.of(one) for one in records}
+        self._is_astray = False
         return found[:LOT]
+
+    def _read_again(self) -> None:
+        """Forget all that is not committed, and read from the cursor on."""
+        reader, self._reader = self._reader, self._journal.read(cursor=self._cursor)
+        self._waiting.clear()
+        self._confirmed.clear()
+        reader.close()
 
     def _free(self, held: Collection[str]) -> list[PendingMessage]:
         waiting = self._waiting.values()
@@ -139,8 +154,13 @@ class ProcessJournal:
         return len(self._waiting) + len(self._confirmed) < _AHEAD and size < _BYTES_AHEAD
 
     def has_more(self) -> bool:
-        """Whether a message waits."""
-        return bool(self._waiting) or self._reader.has_more()
+        """Whether a message waits; after an error one may."""
+        if self._is_astray or self._waiting:
+            return True
+        self._is_astray = True
+        found = self._reader.has_more()
+        self._is_astray = False
+        return found
 
     def confirm(self, done: Iterable[PendingMessage]) -> None:
         """Note durably that these messages need not be sent again, and free what they took."""

@@ -1,0 +1,82 @@
+"""The journal of one process: which messages its forwarder gets, in which batches, and what it keeps of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from astyqueue.journal import Record
+from astyqueue.journal.format import Entry
+from astyqueue.journal.page_walk import PageWalk
+from astyqueue.spool import SpoolOptions
+from astyqueue.spool.process_journal import ProcessJournal
+from astyqueue.spool.record import PendingMessage
+from astyqueue.testing import TimeMachine
+from tests.support.simulated_disk import SimulatedDisk
+
+FOLDER: Final = Path("/spool/queue-emails/1")
+
+Opening = Callable[..., ProcessJournal]
+
+
+@pytest.fixture
+def opened(disk: SimulatedDisk, clock: TimeMachine) -> Iterator[Opening]:
+    """Opens the journal on the simulated disk."""
+    with ExitStack() as stack:
+
+        def open_journal(**options: Any) -> ProcessJournal:  # noqa: ANN401 - the options of a spool
+            journal = ProcessJournal(FOLDER, SpoolOptions.of("/spool", disk=disk, **options), clock)
+            stack.callback(journal.close)
+            return journal
+
+        yield open_journal
+
+
+def values(messages: list[PendingMessage]) -> list[bytes]:
+    return [one.value for one in messages]
+
+
+def test_an_error_while_records_are_parsed_loses_no_message(opened: Opening, monkeypatch: pytest.MonkeyPatch) -> None:
+    journal = opened()
+    journal.append([b"%d" % number for number in range(10)])
+    journal.confirm(journal.pending(())[1:4])  # the row of the first cannot be written
+    journal.append([b"%d" % number for number in range(10, 20)])
+    parse = PendingMessage.of
+
+    def failing(record: Record[bytes]) -> PendingMessage:
+        if record.value == b"15":
+            raise MemoryError
+        return parse(record)
+
+    monkeypatch.setattr(PendingMessage, "of", failing)
+    with pytest.raises(MemoryError):
+        journal.pending(())
+    monkeypatch.undo()
+    assert journal.has_more()
+    again = journal.pending(())
+    assert values(again) == [b"%d" % number for number in range(20)]
+    journal.confirm(again)
+    assert not journal.has_more()
+    journal.close()
+    assert not opened().has_more()
+
+
+def test_an_error_in_a_look_whether_messages_wait_loses_none(opened: Opening, monkeypatch: pytest.MonkeyPatch) -> None:
+    journal = opened()
+    journal.append([b"a", b"b"])
+    read = PageWalk.next_entries
+
+    def failing(walk: PageWalk, start: int) -> list[Entry]:
+        read(walk, start)
+        raise MemoryError
+
+    monkeypatch.setattr(PageWalk, "next_entries", failing)
+    with pytest.raises(MemoryError):
+        journal.has_more()
+    monkeypatch.undo()
+    assert journal.has_more()
+    assert values(journal.pending(())) == [b"a", b"b"]
