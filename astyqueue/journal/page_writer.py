@@ -116,6 +116,12 @@ def check_fits(payloads: Sequence[bytes], settings: Settings) -> None:
         raise BadInput(message)
 
 
+def least_cap(size: int, page_size: int) -> int:
+    """A cap, in bytes, under which a record of `size` bytes fits beside one page of others."""
+    in_page = page_size - RECORDS_AT - OVERHEAD
+    return page_size * (1 + max(1, -(-(size + TOTAL.size) // in_page)))
+
+
 class LeftOut:
     """The sequences before the next record that no record has, because they may have been seen for what is gone."""
 

@@ -9,7 +9,7 @@ from typing import Final
 
 from astyqueue.clock import Clock
 from astyqueue.errors import AstyqueueError, Closed, StoreError
-from astyqueue.journal_errors import JournalError, JournalFailed, JournalFull
+from astyqueue.journal_errors import JournalError, JournalFailed
 from astyqueue.observe.events import SpoolForwarded, SpoolRefused
 from astyqueue.observe.observers import Observers
 from astyqueue.spool.open_journals import OpenJournals
@@ -244,10 +244,13 @@ class Forwarder:
         try:
             with self._files:
                 journal.refuse(one, reason)
-                journal.confirm([one])
-        except JournalFull as full:
-            self._hold(one.row, full)
+        except JournalFailed:
+            raise
+        except (AstyqueueError, OSError) as refusing:  # the journal of refused messages has no room, or is in use
+            self._hold(one.row, refusing)
             return
+        with self._files:
+            journal.confirm([one])
         self._has_moved = True
         self.last_refusal = reason
         self.outage.passed_one()

@@ -17,11 +17,11 @@ from astyqueue.journal.records import Damage
 from astyqueue.journal_errors import JournalError, JournalFailed
 from astyqueue.spool.options import SpoolOptions
 from astyqueue.spool.outage import load_outage
-from astyqueue.spool.record import PendingMessage, RefusedMessage
+from astyqueue.spool.record import PendingMessage
+from astyqueue.spool.refused_journal import REFUSED, RefusedJournal
 
-#: The cursor of the forwarder, and the journal of refused messages.
+#: The cursor of the forwarder.
 FORWARDED: Final = "forwarded"
-REFUSED: Final = "refused"
 #: Messages of one batch: five full commits of 200 for a row, one look at the queue, one write of the cursor.
 LOT: Final = 1_000
 #: How far the forwarder reads on behind the first message that is not forwarded, because its row cannot be written now:
@@ -92,14 +92,13 @@ class ProcessJournal:
         self.unreadable = 0
         self.failure: JournalFailed | None = None
         self._options: Final = options
-        self._clock: Final = clock
         self._journal: Final[Journal[bytes]] = Journal.open(folder, codec=BYTES, clock=clock, **options.of_journal)
         self._cursor: Final[Cursor] = self._journal.cursor(FORWARDED)
         self._reader: Reader[bytes] = self._journal.read(cursor=self._cursor)
         self._is_astray = False
         self._waiting: dict[int, PendingMessage] = {}
         self._confirmed: dict[int, PendingMessage] = {}
-        self._refused: Journal[bytes] | None = None
+        self._refused: Final = RefusedJournal(folder, options, clock)
         self._lock: Final = threading.Lock()
         self._closed = False
 
@@ -187,12 +186,9 @@ class ProcessJournal:
         return self._options.drops_oldest and not damage.size and not page.exists()
 
     def refuse(self, message: PendingMessage, reason: str) -> None:
-        """Set a message aside, durably; JournalFull if the journal of refused messages is at the cap."""
+        """Set a message aside, durably; JournalFull if the journal of refused messages is at its cap."""
         with self._lock:
-            if self._refused is None:
-                options = self._options.of_refused
-                self._refused = Journal.open(self.folder, codec=BYTES, prefix=REFUSED, clock=self._clock, **options)
-        self._refused.append(RefusedMessage(reason, self._clock.now(), message.value).pack())
+            self._refused.append(reason, message.value)
 
     def state(self) -> JournalState:
         """What waits in it, and what was set aside."""
@@ -202,8 +198,7 @@ class ProcessJournal:
         """Close its files in a forked child: their locks, those of pages that are read too, end with the parent."""
         self._reader.abandon()
         self._journal.abandon()
-        if self._refused is not None:
-            self._refused.abandon()
+        self._refused.abandon()
 
     def discard(self, failure: JournalFailed) -> None:
         """Close it after its disk failed, so that it can be opened again; later appends raise this error."""
@@ -219,7 +214,6 @@ class ProcessJournal:
             self._closed = True
         self._reader.close()
         try:
-            if self._refused is not None:
-                self._refused.close()
+            self._refused.close()
         finally:
             self._journal.close()
