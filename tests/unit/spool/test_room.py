@@ -20,6 +20,7 @@ from astyqueue.journal.disk import LocalDisk, LocalFile
 from astyqueue.journal_errors import JournalFull, SpoolFull
 from astyqueue.model.envelope import MessageId
 from astyqueue.spool import ConnectionSpools, SpoolOptions
+from astyqueue.spool import folder as folder_module
 from astyqueue.spool.process_journal import ProcessJournal
 from astyqueue.testing import TimeMachine
 from tests.support.forks import beside_threads
@@ -153,6 +154,36 @@ def test_a_send_that_raises_on_a_full_disk_may_be_repeated_without_doubling(
         assert queue.spool.status().messages == 0
     assert bodies(plain, 2) == ["a", "b"]
     assert plain.counts().waiting == 0
+
+
+def test_settings_that_a_full_disk_does_not_take_stop_no_message_and_are_saved_later(
+    opened: Opening,
+    store: Gate,
+    plain: MessageQueue,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def full(path: Path, _: bytes) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+    queue = opened(drain=0)
+    before = queue.spool.folder.load_settings()
+    store.is_away = True
+    queue.send("a")
+    with MessageQueue.builder().store(store.behind).name(plain.name).build() as operated:
+        operated.configure(max_attempts=7)
+    monkeypatch.setattr(folder_module, "replace_file", full)
+    store.is_away = False
+    assert queue.spool.drain("20s")
+    queue.send("b")
+    assert queue.spool.drain("20s")
+    assert queue.spool.folder.load_settings() == before
+    assert caplog.text.count("spool_settings_not_saved queue=emails") == 1
+    monkeypatch.undo()
+    queue.send("c")
+    assert queue.spool.drain("20s")
+    assert b'"max_attempts":7' in (queue.spool.folder.load_settings() or b"")
+    assert bodies(plain, 3) == ["a", "b", "c"]
 
 
 @contextmanager
