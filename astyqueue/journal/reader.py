@@ -91,20 +91,20 @@ class Reader(Generic[T]):
         """The place of the last record that was returned."""
         return Position(self._returned.sequence, self._returned.arrived) if self._returned else None
 
-    def take(self, limit: int) -> list[Record[T]]:
-        """Up to `limit` records that are there now, without waiting for others.
+    def take(self, limit: int, size: int = NEVER) -> list[Record[T]]:
+        """Up to `limit` records that are there now, without waiting for others; the one that reaches `size` ends them.
 
+        `size` counts the bytes of the records as they were appended.
         After an error the next call returns the same records again, except one that the codec refuses.
         """
         records: list[Record[T]] = []
         taken: list[Entry] = []
         returned = self._returned
         try:
-            while (
-                not self._is_closed and len(records) < limit and (self._ready or (not self._is_over and self._fill()))
-            ):
+            while not self._is_closed and len(records) < limit and size > 0 and self._is_ready():
                 entry = self._ready[0]
                 records.append(self._decoded(entry))
+                size -= len(entry.payload)
                 taken.append(entry)
                 self._ready.popleft()
         except UndecodableRecord:
@@ -116,6 +116,9 @@ class Reader(Generic[T]):
             self._returned = returned
             raise
         return records
+
+    def _is_ready(self) -> bool:
+        return bool(self._ready) or (not self._is_over and self._fill())
 
     def has_more(self) -> bool:
         """Whether a record is there now."""

@@ -13,7 +13,7 @@ from typing import Final
 from astyqueue.clock import Clock, instant
 from astyqueue.errors import Closed
 from astyqueue.journal import BYTES, Cursor, Journal, Reader, ReadOnlyJournal
-from astyqueue.journal.records import Damage
+from astyqueue.journal.records import Damage, Position
 from astyqueue.journal_errors import JournalError, JournalFailed
 from astyqueue.spool.options import SpoolOptions
 from astyqueue.spool.outage import load_outage
@@ -22,8 +22,10 @@ from astyqueue.spool.refused_journal import REFUSED, RefusedJournal
 
 #: The cursor of the forwarder.
 FORWARDED: Final = "forwarded"
-#: Messages of one batch: five full commits of 200 for a row, one look at the queue, one write of the cursor.
+#: Messages of one batch: five full commits of 200 for a row, one look at the queue, one write of the cursor. A batch
+#: ends before if the bytes of its records reach this: the forwarder has each of them in memory several times.
 LOT: Final = 1_000
+_LOT_BYTES: Final = 8 << 20
 #: How far the forwarder reads on behind the first message that is not forwarded, because its row cannot be written now:
 #: in messages, which bounds how many a process that dies leaves to be sent again, and in bytes of those that wait.
 _AHEAD: Final = 10 * LOT
@@ -97,7 +99,7 @@ class ProcessJournal:
         self._reader: Reader[bytes] = self._journal.read(cursor=self._cursor)
         self._is_astray = False
         self._waiting: dict[int, PendingMessage] = {}
-        self._confirmed: dict[int, PendingMessage] = {}
+        self._confirmed: dict[int, Position] = {}
         self._refused: Final = RefusedJournal(folder, options, clock)
         self._lock: Final = threading.Lock()
         self._closed = False
@@ -126,13 +128,15 @@ class ProcessJournal:
         if self._is_astray:
             self._read_again()
         self._is_astray = True
-        while len(found := self._free(held)) < LOT and self._may_read():
-            records = self._reader.take(LOT - len(found))
+        found, size = self._free(held)
+        while len(found) < LOT and size < _LOT_BYTES and self._may_read():
+            records = self._reader.take(LOT - len(found), _LOT_BYTES - size)
             if not records:
                 break
             self._waiting |= {one.sequence: PendingMessage.of(one) for one in records}
+            found, size = self._free(held)
         self._is_astray = False
-        return found[:LOT]
+        return found
 
     def _read_again(self) -> None:
         """Forget all that is not committed, and read from the cursor on."""
@@ -141,16 +145,22 @@ class ProcessJournal:
         self._confirmed.clear()
         reader.close()
 
-    def _free(self, held: Collection[str]) -> list[PendingMessage]:
-        waiting = self._waiting.values()
-        return [one for one in waiting if one.row not in held] if held else list(waiting)
+    def _free(self, held: Collection[str]) -> tuple[list[PendingMessage], int]:
+        """The messages that wait, without those of rows that are `held`, up to a batch; and their bytes."""
+        found, size = [], 0
+        for one in self._waiting.values():
+            if one.row not in held:
+                found.append(one)
+                size += len(one.value)
+                if len(found) >= LOT or size >= _LOT_BYTES:
+                    break
+        return found, size
 
     def _may_read(self) -> bool:
         """Whether the forwarder may read on, although earlier messages wait for their rows."""
-        if len(self._waiting) < LOT > len(self._confirmed):
-            return True
-        size = sum(len(one.value) for one in self._waiting.values())
-        return len(self._waiting) + len(self._confirmed) < _AHEAD and size < _BYTES_AHEAD
+        if len(self._waiting) + len(self._confirmed) >= _AHEAD:
+            return False
+        return sum(len(one.value) for one in self._waiting.values()) < _BYTES_AHEAD
 
     def has_more(self) -> bool:
         """Whether a message waits; after an error one may."""
@@ -164,7 +174,8 @@ class ProcessJournal:
     def confirm(self, done: Iterable[PendingMessage]) -> None:
         """Note durably that these messages need not be sent again, and free what they took."""
         for one in done:
-            self._confirmed[one.sequence] = self._waiting.pop(one.sequence)
+            del self._waiting[one.sequence]
+            self._confirmed[one.sequence] = Position(one.sequence, one.arrived_us)
         first = min(self._waiting, default=None)
         passed = [sequence for sequence in self._confirmed if first is None or sequence < first]
         if passed:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -14,11 +15,12 @@ from astyqueue.journal.format import Entry
 from astyqueue.journal.page_walk import PageWalk
 from astyqueue.spool import SpoolOptions
 from astyqueue.spool.process_journal import ProcessJournal
-from astyqueue.spool.record import PendingMessage
+from astyqueue.spool.record import PendingMessage, SpooledMessage
 from astyqueue.testing import TimeMachine
 from tests.support.simulated_disk import SimulatedDisk
 
 FOLDER: Final = Path("/spool/queue-emails/1")
+MIB: Final = bytes(1 << 20)
 
 Opening = Callable[..., ProcessJournal]
 
@@ -80,3 +82,44 @@ def test_an_error_in_a_look_whether_messages_wait_loses_none(opened: Opening, mo
     monkeypatch.undo()
     assert journal.has_more()
     assert values(journal.pending(())) == [b"a", b"b"]
+
+
+def test_a_batch_ends_at_a_thousand_messages_or_at_eight_mebibytes(opened: Opening) -> None:
+    journal = opened(durability="none")
+    journal.append([b"small"] * 1_500)
+    for _ in range(20):
+        journal.append([MIB])
+    sizes = []
+    while batch := journal.pending(()):
+        sizes.append(len(batch))
+        journal.confirm(batch)
+    assert sizes == [1_000, 508, 8, 4]
+
+
+def test_what_was_forwarded_behind_a_message_that_waits_takes_no_memory(tmp_path: Path, clock: TimeMachine) -> None:
+    journal = ProcessJournal(tmp_path / "1", SpoolOptions.of(tmp_path, durability="none"), clock)
+    journal.append([b"its row cannot be written"])
+    tracemalloc.start()
+    try:
+        for _ in range(24):
+            journal.append([MIB])
+            journal.confirm(journal.pending(())[1:])
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert values(journal.pending(())) == [b"its row cannot be written"]
+    assert kept < 8 << 20
+    journal.close()
+
+
+@pytest.mark.parametrize(("waiting", "behind"), [(15, 1), (16, 0)])
+def test_messages_behind_a_held_row_are_read_until_sixteen_mebibytes_of_it_wait(
+    waiting: int, behind: int, opened: Opening
+) -> None:
+    journal = opened(durability="none")
+    held = SpooledMessage.parse(b'{"id":"held/0/00000000-0000-1000-8000-000000000000","envelope":%b}' % MIB)
+    for _ in range(waiting):
+        journal.append([held.pack()])
+    journal.append([b"of another row"])
+    assert values(journal.pending(("held",))) == [b"of another row"] * behind
+    assert len(journal.pending(())) == 8
