@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Final
 
 from astyqueue.clock import Clock
@@ -112,18 +113,12 @@ class Forwarder:
         self._errors, self._has_moved = [], False
         if self._clock.monotonic() >= self._retry_at:
             self._held.clear()
-        try:
-            if self._clock.monotonic() >= self._adopt_at:
-                self._adopt_at = self._clock.monotonic() + _ADOPT_EVERY_US
-                self.journals.adopt()
-            for journal in self.journals.all:
-                self._forward_or_reopen(journal)
-            self.journals.leave_empty()
-        except (JournalError, OSError) as error:
-            self._errors.append(error)
-        except Exception as error:  # noqa: BLE001 - the thread must outlive a defect
-            self._log_unexpected(error)
-            self._errors.append(error)
+        if self._clock.monotonic() >= self._adopt_at:
+            self._adopt_at = self._clock.monotonic() + _ADOPT_EVERY_US
+            self._try(self.journals.adopt)
+        for journal in self.journals.all:
+            self._try(partial(self._forward_or_reopen, journal))
+        self._try(self.journals.leave_empty)
         if self._is_closing:
             return
         if self._errors:
@@ -133,6 +128,16 @@ class Forwarder:
             self._tries.clear()
         if not self._has_moved:
             self._rest()
+
+    def _try(self, step: Callable[[], None]) -> None:
+        """Do this, and note an error, because the other steps of a pass go on."""
+        try:
+            step()
+        except (JournalError, OSError) as error:
+            self._errors.append(error)
+        except Exception as error:  # noqa: BLE001 - the thread must outlive a defect
+            self._log_unexpected(error)
+            self._errors.append(error)
 
     def _note_failure(self, wanted: int) -> None:
         pause = self.outage.failed(self._errors[0], self.journals.own.folder)
