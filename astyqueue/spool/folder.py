@@ -21,7 +21,7 @@ from astyqueue.clock import Clock
 from astyqueue.files import replace_file
 from astyqueue.journal import BYTES, ReadOnlyJournal
 from astyqueue.journal.disk import LocalDisk, make_durable_directory
-from astyqueue.journal_errors import JournalInUse
+from astyqueue.journal_errors import JournalError, JournalInUse
 from astyqueue.spool.options import SpoolOptions
 from astyqueue.spool.process_journal import JournalState, ProcessJournal, state_of
 from astyqueue.structured_log import log_event
@@ -40,6 +40,7 @@ class SpoolFolder:
         """Nothing is created yet."""
         self.queue: Final = queue
         self.path: Final = directory / f"{_QUEUE}{queue}"
+        self._unreadable: Final[set[int]] = set()
 
     def load_settings(self) -> bytes | None:
         """The settings of the queue that a process stored; None if none did."""
@@ -76,13 +77,27 @@ class SpoolFolder:
             return ProcessJournal(self.path / str(number), options, clock)
 
     def claim(self, options: SpoolOptions, clock: Clock) -> ProcessJournal:
-        """The first journal that no process has open, with what is in it."""
-        number = 1
+        """The first journal that no process has open, with what is in it; one that cannot be opened is passed, too.
+
+        Raises what the disk does only if it does so for a new journal.
+        """
+        known, number = frozenset(self.numbers()), 1
         while True:
             try:
                 return self.open(number, options, clock)
             except JournalInUse:
-                number += 1
+                pass
+            except (JournalError, OSError) as error:
+                if number not in known:
+                    raise
+                self.note_unreadable(number, error)
+            number += 1
+
+    def note_unreadable(self, number: int, error: Exception) -> None:
+        """Log once that a journal cannot be opened or looked at."""
+        if number not in self._unreadable:
+            self._unreadable.add(number)
+            log_event(_log, logging.WARNING, "spool_journal_unreadable", queue=self.queue, journal=number, error=error)
 
     def last_used(self, number: int) -> int:
         """When a process opened this journal last, as its file system counts; 0 if none did."""

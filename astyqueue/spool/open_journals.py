@@ -65,9 +65,7 @@ class OpenJournals:
             return
         except (JournalError, OSError) as error:
             self._passed[number] = used
-            log_event(
-                _log, logging.WARNING, "spool_journal_unreadable", queue=self.folder.queue, journal=number, error=error
-            )
+            self.folder.note_unreadable(number, error)
 
     def leave_empty(self) -> None:
         """Close the adopted journals of which nothing is left, for the next process."""

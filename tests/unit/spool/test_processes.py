@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -15,7 +16,9 @@ import pytest
 from astyqueue import MessageQueue
 from astyqueue.files import for_owner
 from astyqueue.journal.disk import LocalDisk, LocalFile
+from astyqueue.journal_errors import JournalFailed
 from astyqueue.spool import ConnectionSpools, SpoolFolder, SpoolOptions
+from tests.support.simulated_disk import SimulatedDisk
 from tests.unit.spool.conftest import Gate, Opening, bodies
 
 PROGRAM: Final = Path(__file__).with_name("spool_process.py")
@@ -102,6 +105,47 @@ def test_a_journal_that_cannot_be_opened_stops_no_other(
     queue.send("a")
     assert queue.spool.drain("20s")
     assert "spool_journal_unreadable queue=emails journal=7" in caplog.text
+
+
+class _BadSector(LocalFile):
+    def read_at(self, offset: int, size: int) -> bytes:
+        raise OSError(errno.EIO, os.strerror(errno.EIO), f"{size} bytes at {offset}")
+
+
+class _BadDisk(LocalDisk):
+    """The disk of this machine, with a bad sector in the pages of journal 1."""
+
+    def open(self, path: Path, *, write: bool = False, create: bool = False) -> LocalFile:
+        if path.parent.name == "1" and path.suffix == ".page":
+            return _BadSector(for_owner(str(path), os.O_RDONLY | os.O_CLOEXEC))
+        return super().open(path, write=write, create=create)
+
+
+def test_a_process_starts_beside_a_journal_that_cannot_be_read(
+    store: Gate, opened: Opening, plain: MessageQueue, folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = opened(drain=0)
+    store.is_away = True
+    first.send("a")
+    first.close()
+    store.is_away = False
+    spools = ConnectionSpools(SpoolOptions.of(folder, disk=_BadDisk()))
+    with MessageQueue.builder().store(store).name("emails").spooled(spools).build() as queue:
+        queue.send("b")
+        assert queue.spool.drain("20s")
+    assert bodies(plain, 1) == ["b"]
+    assert caplog.text.count("spool_journal_unreadable queue=emails journal=1") == 1
+    assert opened().spool.drain("20s")
+    assert bodies(plain, 1) == ["a"]
+
+
+def test_a_process_does_not_start_where_no_new_journal_can_be_opened(
+    store: Gate, plain: MessageQueue, folder: Path, disk: SimulatedDisk
+) -> None:
+    disk.room = 0
+    spools = ConnectionSpools(SpoolOptions.of(folder, disk=disk))
+    with pytest.raises(JournalFailed, match="No space left on device"):
+        MessageQueue.builder().store(store).name(plain.name).spooled(spools).build()
 
 
 class _LookedAtFile(LocalFile):
