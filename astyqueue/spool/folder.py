@@ -107,8 +107,18 @@ class SpoolFolder:
             return 0
 
     def states(self, *, without: Collection[int] = ()) -> list[JournalState]:
-        """The state of each journal, as the disk shows it; processes may use them meanwhile."""
-        return [self.state(number) for number in self.numbers() if number not in without]
+        """The state of each journal, as the disk shows it; processes may use them meanwhile.
+
+        One that this process may not look at is logged, and left out.
+        """
+        found = []
+        for number in self.numbers():
+            if number not in without:
+                try:
+                    found.append(self.state(number))
+                except (JournalError, OSError) as error:
+                    self.note_unreadable(number, error)
+        return found
 
     def state(self, number: int) -> JournalState:
         """The state of one journal, as the disk shows it."""

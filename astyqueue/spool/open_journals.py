@@ -50,22 +50,24 @@ class OpenJournals:
                 return True
 
     def adopt(self) -> None:
-        """Open the journals that dead processes left; one that was empty, or cannot be opened, is passed until used."""
+        """Open the journals that dead processes left; one that was left empty is passed until it is used.
+
+        One that cannot be opened, or looked at, is logged, and tried again by the next call.
+        """
         here = {journal.number for journal in self.all}
         for number in self.folder.numbers():
-            used = self.folder.last_used(number)
-            if number not in here and self._passed.get(number) != used and self.folder.was_written(number):
-                self._open_left(number, used)
+            if number not in here:
+                try:
+                    self._adopt_left(number)
+                except JournalInUse:
+                    continue
+                except (JournalError, OSError) as error:
+                    self.folder.note_unreadable(number, error)
 
-    def _open_left(self, number: int, used: int) -> None:
-        try:
+    def _adopt_left(self, number: int) -> None:
+        if self._passed.get(number) != self.folder.last_used(number) and self.folder.was_written(number):
             with self.files:
                 self._adopted.append(self.folder.open(number, replace(self._options, cap=None), self._clock))
-        except JournalInUse:
-            return
-        except (JournalError, OSError) as error:
-            self._passed[number] = used
-            self.folder.note_unreadable(number, error)
 
     def leave_empty(self) -> None:
         """Close the adopted journals of which nothing is left, for the next process."""

@@ -17,7 +17,7 @@ from astyqueue import MessageQueue
 from astyqueue.files import for_owner
 from astyqueue.journal.disk import LocalDisk, LocalFile
 from astyqueue.journal_errors import JournalFailed
-from astyqueue.spool import ConnectionSpools, SpoolFolder, SpoolOptions
+from astyqueue.spool import ConnectionSpools, JournalState, SpoolFolder, SpoolOptions
 from tests.support.simulated_disk import SimulatedDisk
 from tests.unit.spool.conftest import Gate, Opening, bodies
 
@@ -105,6 +105,38 @@ def test_a_journal_that_cannot_be_opened_stops_no_other(
     queue.send("a")
     assert queue.spool.drain("20s")
     assert "spool_journal_unreadable queue=emails journal=7" in caplog.text
+
+
+def test_a_folder_of_another_user_stops_no_other_and_no_look_at_them(
+    opened: Opening, plain: MessageQueue, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def denied(folder: SpoolFolder, number: int) -> None:
+        if number == 2:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(folder.path / "2"))
+
+    def last_used(folder: SpoolFolder, number: int) -> int:
+        denied(folder, number)
+        looks.append(number)
+        return 0
+
+    def state(folder: SpoolFolder, number: int) -> JournalState:
+        denied(folder, number)
+        return state_as_before(folder, number)
+
+    looks: list[int] = []
+    state_as_before = SpoolFolder.state
+    queue = opened()
+    for number in (2, 3):
+        (queue.spool.folder.path / str(number)).mkdir()
+    monkeypatch.setattr(SpoolFolder, "last_used", last_used)
+    monkeypatch.setattr(SpoolFolder, "state", state)
+    for body in ("a", "b"):
+        queue.send(body)
+        assert queue.spool.drain("20s")
+    assert looks.count(3) >= 2
+    assert [one.number for one in queue.spool.status().journals] == [1, 3]
+    assert caplog.text.count("spool_journal_unreadable queue=emails journal=2") == 1
+    assert bodies(plain, 2) == ["a", "b"]
 
 
 class _BadSector(LocalFile):
