@@ -95,8 +95,13 @@ class ProcessJournal:
         self.failure: JournalFailed | None = None
         self._options: Final = options
         self._journal: Final[Journal[bytes]] = Journal.open(folder, codec=BYTES, clock=clock, **options.of_journal)
-        self._cursor: Final[Cursor] = self._journal.cursor(FORWARDED)
-        self._reader: Reader[bytes] = self._journal.read(cursor=self._cursor)
+        try:
+            self._cursor: Final[Cursor] = self._journal.cursor(FORWARDED)
+            self._reader: Reader[bytes] = self._journal.read(cursor=self._cursor)
+        except BaseException:
+            with contextlib.suppress(JournalError, OSError):
+                self._journal.close()
+            raise
         self._is_astray = False
         self._waiting: dict[int, PendingMessage] = {}
         self._confirmed: dict[int, Position] = {}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -13,14 +15,16 @@ import pytest
 from astyqueue.journal import Record
 from astyqueue.journal.format import Entry
 from astyqueue.journal.page_walk import PageWalk
+from astyqueue.journal_errors import JournalFailed
 from astyqueue.spool import SpoolOptions
 from astyqueue.spool.process_journal import ProcessJournal
 from astyqueue.spool.record import PendingMessage, SpooledMessage
 from astyqueue.testing import TimeMachine
-from tests.support.simulated_disk import SimulatedDisk
+from tests.support.simulated_disk import OpenedFile, SimulatedDisk
 
 FOLDER: Final = Path("/spool/queue-emails/1")
 MIB: Final = bytes(1 << 20)
+ENOUGH_FOR_A_LOCK: Final = 100
 
 Opening = Callable[..., ProcessJournal]
 
@@ -123,3 +127,26 @@ def test_messages_behind_a_held_row_are_read_until_sixteen_mebibytes_of_it_wait(
     journal.append([b"of another row"])
     assert values(journal.pending(("held",))) == [b"of another row"] * behind
     assert len(journal.pending(())) == 8
+
+
+def test_a_journal_whose_cursor_cannot_be_made_can_be_opened_afterwards(opened: Opening, disk: SimulatedDisk) -> None:
+    disk.room = ENOUGH_FOR_A_LOCK
+    with pytest.raises(JournalFailed, match="No space left on device"):
+        opened()
+    disk.room = None
+    assert not opened().has_more()
+
+
+def test_a_journal_whose_cursor_cannot_be_opened_can_be_opened_afterwards(
+    opened: Opening, disk: SimulatedDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def open_file(path: Path, *, write: bool = False, create: bool = False) -> OpenedFile:
+        if path.suffix == ".cursor":
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return SimulatedDisk.open(disk, path, write=write, create=create)
+
+    monkeypatch.setattr(disk, "open", open_file)
+    with pytest.raises(OSError, match="Too many open files"):
+        opened()
+    monkeypatch.undo()
+    assert not opened().has_more()

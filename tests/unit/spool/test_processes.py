@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from threading import Thread
 from typing import Final
 
 import pytest
@@ -53,6 +54,20 @@ def test_a_journal_that_another_process_is_about_to_open_is_left_to_it(opened: O
     assert list(numbered.iterdir()) == []
     two = opened()
     assert {journal.number for journal in two.spool.status().journals if journal.in_use} == {1, 2}
+
+
+def test_a_queue_whose_thread_cannot_start_leaves_its_journal_to_the_next(
+    opened: Opening, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start(thread: Thread) -> None:
+        message = f"can't start new thread: {thread.name}"
+        raise RuntimeError(message)
+
+    monkeypatch.setattr(Thread, "start", start)
+    with pytest.raises(RuntimeError, match="can't start new thread: astyqueue-spool:emails"):
+        opened()
+    monkeypatch.undo()
+    assert [one.number for one in opened().spool.status().journals if one.in_use] == [1]
 
 
 def test_a_living_process_forwards_what_dead_ones_left_and_not_what_living_ones_have(
