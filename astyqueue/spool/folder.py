@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from astyqueue.clock import Clock
 from astyqueue.files import replace_file
@@ -30,7 +30,18 @@ from astyqueue.text import iso
 _QUEUE: Final = "queue-"
 _SETTINGS: Final = "settings.json"
 _LOCK: Final = "journal.lock"
+_PAGES: Final = "journal-*.page"
 _log: Final = logging.getLogger("astyqueue.spool")
+
+
+class Traces(NamedTuple):
+    """When a process opened a journal last, as its file system counts, 0 if none did; and the pages with their sizes.
+
+    A file system may count in steps of 10 ms: a journal that was opened twice within one may differ in its pages only.
+    """
+
+    opened_ns: int
+    pages: frozenset[tuple[str, int]]
 
 
 class SpoolFolder:
@@ -67,7 +78,7 @@ class SpoolFolder:
 
     def was_written(self, number: int) -> bool:
         """Whether a process ever appended to this journal: one that was just numbered has no lock to show yet."""
-        return any((self.path / str(number)).glob("journal-*.page"))
+        return any((self.path / str(number)).glob(_PAGES))
 
     def open(self, number: int, options: SpoolOptions, clock: Clock) -> ProcessJournal:
         """The journal of this number; JournalInUse if a living process has it open."""
@@ -99,12 +110,16 @@ class SpoolFolder:
             self._unreadable.add(number)
             log_event(_log, logging.WARNING, "spool_journal_unreadable", queue=self.queue, journal=number, error=error)
 
-    def last_used(self, number: int) -> int:
-        """When a process opened this journal last, as its file system counts; 0 if none did."""
-        try:
-            return (self.path / str(number) / _LOCK).stat().st_mtime_ns
-        except FileNotFoundError:
-            return 0
+    def traces(self, number: int) -> Traces:
+        """What a process that uses this journal changes."""
+        place = self.path / str(number)
+        opened_ns, pages = 0, set()
+        with contextlib.suppress(FileNotFoundError):
+            opened_ns = (place / _LOCK).stat().st_mtime_ns
+        for page in place.glob(_PAGES):
+            with contextlib.suppress(FileNotFoundError):  # a living process removes its pages meanwhile
+                pages.add((page.name, page.stat().st_size))
+        return Traces(opened_ns, frozenset(pages))
 
     def states(self, *, without: Collection[int] = ()) -> list[JournalState]:
         """The state of each journal, as the disk shows it; processes may use them meanwhile.

@@ -10,7 +10,7 @@ from typing import Final
 
 from astyqueue.clock import Clock
 from astyqueue.journal_errors import JournalError, JournalFailed, JournalInUse
-from astyqueue.spool.folder import SpoolFolder
+from astyqueue.spool.folder import SpoolFolder, Traces
 from astyqueue.spool.options import SpoolOptions
 from astyqueue.spool.outage import forget_outage
 from astyqueue.spool.process_journal import ProcessJournal
@@ -34,7 +34,7 @@ class OpenJournals:
         self._clock: Final = clock
         self.own = folder.claim(options, clock)
         self._adopted: list[ProcessJournal] = []
-        self._passed: dict[int, int] = {}
+        self._passed: dict[int, Traces] = {}
 
     @property
     def all(self) -> list[ProcessJournal]:
@@ -65,7 +65,7 @@ class OpenJournals:
                     self.folder.note_unreadable(number, error)
 
     def _adopt_left(self, number: int) -> None:
-        if self._passed.get(number) != self.folder.last_used(number) and self.folder.was_written(number):
+        if self._passed.get(number) != self.folder.traces(number) and self.folder.was_written(number):
             with self.files:
                 self._adopted.append(self.folder.open(number, replace(self._options, cap=None), self._clock))
 
@@ -73,8 +73,8 @@ class OpenJournals:
         """Close the adopted journals of which nothing is left, for the next process."""
         with self.files:
             for journal in [one for one in self._adopted if not one.has_more()]:
+                self._passed[journal.number] = self.folder.traces(journal.number)
                 self._adopted.remove(journal)
-                self._passed[journal.number] = self.folder.last_used(journal.number)
                 forget_outage(journal.folder)
                 journal.close()
 

@@ -19,6 +19,7 @@ from astyqueue.files import for_owner
 from astyqueue.journal.disk import LocalDisk, LocalFile
 from astyqueue.journal_errors import JournalFailed
 from astyqueue.spool import ConnectionSpools, JournalState, SpoolFolder, SpoolOptions
+from astyqueue.spool.folder import Traces
 from tests.support.simulated_disk import SimulatedDisk
 from tests.unit.spool.conftest import Gate, Opening, bodies
 
@@ -86,6 +87,27 @@ def test_a_living_process_forwards_what_dead_ones_left_and_not_what_living_ones_
     assert [journal.in_use for journal in living.spool.status().journals] == [False, True]
 
 
+def test_a_journal_that_was_left_empty_and_used_again_at_the_same_moment_is_forwarded(
+    store: Gate, opened: Opening, plain: MessageQueue, folder: Path
+) -> None:
+    living = opened()
+    lock = folder / "queue-emails" / "2" / "journal.lock"
+
+    def left_by_a_dead_process(body: str, opened_ns: int | None) -> int:
+        """Have a message forwarded that a process left; returns when that opened its journal, or shall have."""
+        with opened(drain=0) as dead:
+            if opened_ns is not None:
+                os.utime(lock, ns=(opened_ns, opened_ns))
+            store.is_away = True
+            dead.send(body)
+        store.is_away = False
+        assert living.spool.drain("20s")
+        assert bodies(plain, 1) == [body]
+        return lock.stat().st_mtime_ns
+
+    left_by_a_dead_process("second", left_by_a_dead_process("first", None))
+
+
 def test_a_process_killed_while_the_store_was_away_is_succeeded_by_the_next(tmp_path: Path) -> None:
     file, aside, folder = tmp_path / "q.db", tmp_path / "aside.db", tmp_path / "spool"
     url = f"sqlite:///{file}?synchronous=normal"
@@ -129,21 +151,21 @@ def test_a_folder_of_another_user_stops_no_other_and_no_look_at_them(
         if number == 2:
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(folder.path / "2"))
 
-    def last_used(folder: SpoolFolder, number: int) -> int:
+    def traces(folder: SpoolFolder, number: int) -> Traces:
         denied(folder, number)
         looks.append(number)
-        return 0
+        return traces_as_before(folder, number)
 
     def state(folder: SpoolFolder, number: int) -> JournalState:
         denied(folder, number)
         return state_as_before(folder, number)
 
     looks: list[int] = []
-    state_as_before = SpoolFolder.state
+    traces_as_before, state_as_before = SpoolFolder.traces, SpoolFolder.state
     queue = opened()
     for number in (2, 3):
         (queue.spool.folder.path / str(number)).mkdir()
-    monkeypatch.setattr(SpoolFolder, "last_used", last_used)
+    monkeypatch.setattr(SpoolFolder, "traces", traces)
     monkeypatch.setattr(SpoolFolder, "state", state)
     for body in ("a", "b"):
         queue.send(body)
