@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from typing import Any, Final
@@ -224,6 +225,54 @@ def test_a_full_journal_does_not_keep_a_consumer_that_leaves(through_async: bool
         assert next(stream) == items[0]
         stream.close()
     assert 1 <= len(list(journal.read())) <= 2
+
+
+def lost(caplog: pytest.LogCaptureFixture) -> int:
+    """How many items the log reports as lost."""
+    return sum(int(count) for count in re.findall(r"journal_persist_lost_items items=(\d+)", caplog.text))
+
+
+@pytest.mark.parametrize("count", [3, 60, 3_000])
+def test_all_that_a_full_journal_does_not_take_when_a_task_leaves_is_logged(
+    count: int, opened: Opening, caplog: pytest.LogCaptureFixture
+) -> None:
+    journal = opened(cap=2 * 256, when_full="block")
+    taken: list[int] = []
+
+    async def source() -> AsyncIterator[bytes]:
+        for number in range(count):
+            taken.append(number)
+            yield b"%04d" % number + b"x" * 86
+
+    async def main() -> None:
+        stream = journal.persist_async(source())
+        assert await anext(stream)
+        await stream.aclose()
+
+    asyncio.run(asyncio.wait_for(main(), DEADLINE))
+    assert lost(caplog) == len(taken) - len(list(journal.read())) > 0
+
+
+def test_an_item_that_comes_after_its_journal_was_closed_is_logged(
+    opened: Opening, caplog: pytest.LogCaptureFixture
+) -> None:
+    closed, waits = threading.Event(), threading.Event()
+
+    def source() -> Iterator[bytes]:
+        yield b"a"
+        waits.set()
+        assert closed.wait(DEADLINE)
+        yield b"taken from a broker"
+
+    journal = opened()
+    stream = journal.persist(source())
+    assert next(stream) == b"a"
+    assert waits.wait(DEADLINE)
+    stream.close()
+    journal.close()
+    closed.set()
+    until_true(lambda: lost(caplog) == 1)
+    assert [record.value for record in opened().read()] == [b"a"]
 
 
 def test_a_second_stream_on_a_cursor_is_refused_and_leaves_the_first_alone(through: Through, opened: Opening) -> None:
