@@ -17,7 +17,7 @@ from astyqueue import Hook, Message, MessageQueue, Vetoed, aio
 from astyqueue.errors import BadInput
 from astyqueue.files import for_owner
 from astyqueue.journal.disk import LocalDisk, LocalFile
-from astyqueue.journal_errors import JournalFull, SpoolFull
+from astyqueue.journal_errors import JournalFailed, JournalFull, SpoolFull
 from astyqueue.model.envelope import MessageId
 from astyqueue.spool import ConnectionSpools, SpoolOptions
 from astyqueue.spool import folder as folder_module
@@ -59,6 +59,26 @@ def test_an_append_that_a_full_disk_refuses_is_not_forwarded_later(
         disk.room = None
         journal.append([b"after"])
         assert left(journal) == [b"before", b"after"]
+
+
+def test_an_append_of_which_a_full_disk_keeps_a_part_is_not_said_to_be_refused(
+    disk: SimulatedDisk, clock: TimeMachine
+) -> None:
+    def uncut() -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with opened(disk, clock, when_full="raise") as journal:
+        journal.append([b"before"])
+        disk.room, disk.before_truncate = 140, uncut
+        with pytest.raises(JournalFailed, match="a part of a write cannot be cut"):
+            journal.append([b"kept on the disk".ljust(90), b"torn".ljust(90)])
+        with pytest.raises(JournalFailed):
+            journal.append([b"after"])
+        disk.room, disk.before_truncate = None, int
+        journal.discard(JournalFailed("journal", "its disk failed"))
+        with opened(disk, clock) as again:
+            again.append([b"after"])
+            assert left(again) == [b"before", b"kept on the disk".ljust(90), b"after"]
 
 
 @pytest.mark.parametrize("durability", ["none", "batch", "each"])
