@@ -146,10 +146,14 @@ class PersistedStream(Generic[T]):
             self._error = error
         finally:
             filling.cancel()
-            await asyncio.wait({filling, *appending})
-            await asyncio.gather(filling, *appending, return_exceptions=True)
-            await self._append_rest(intake.taken())
-            self._end()
+            try:
+                await asyncio.wait({filling, *appending})
+                await asyncio.gather(filling, *appending, return_exceptions=True)
+                await self._append_rest(intake.taken())
+            finally:
+                if left := intake.taken():
+                    _note_lost(len(left), "the task was cancelled again before they were appended")
+                self._end()
 
     async def _append_rest(self, items: list[T]) -> None:
         """Append what was taken from the source when the consumer left."""
@@ -221,5 +225,5 @@ class _Intake(Generic[T]):
         return items
 
 
-def _note_lost(items: int, error: Exception) -> None:
-    log_event(_log, logging.WARNING, "journal_persist_lost_items", items=items, reason=error)
+def _note_lost(items: int, reason: Exception | str) -> None:
+    log_event(_log, logging.WARNING, "journal_persist_lost_items", items=items, reason=reason)

@@ -253,6 +253,59 @@ def test_all_that_a_full_journal_does_not_take_when_a_task_leaves_is_logged(
     assert lost(caplog) == len(taken) - len(list(journal.read())) > 0
 
 
+class Stuck:
+    """A codec that encodes b"b" only once it may."""
+
+    def __init__(self) -> None:
+        self.entered = threading.Event()
+        self.released = threading.Event()
+
+    def encode(self, value: bytes) -> bytes:
+        if value == b"b":
+            self.entered.set()
+            assert self.released.wait(DEADLINE)
+        return value
+
+    def decode(self, data: bytes) -> bytes:
+        return data
+
+
+def test_what_waits_for_the_journal_when_a_task_is_cancelled_twice_is_logged(
+    disk: SimulatedDisk, caplog: pytest.LogCaptureFixture
+) -> None:
+    codec = Stuck()
+    journal = Journal.open(FOLDER, codec=codec, disk=disk)
+
+    async def main() -> None:
+        is_full, left = asyncio.Event(), asyncio.Event()
+
+        async def source() -> AsyncIterator[bytes]:
+            try:
+                yield b"b"
+                assert await asyncio.to_thread(codec.entered.wait, DEADLINE)
+                yield b"c"
+                is_full.set()
+                await asyncio.Event().wait()
+            finally:
+                left.set()
+
+        async def consume() -> None:
+            async for _ in journal.persist_async(source()):
+                pass
+
+        consumer = asyncio.create_task(consume())
+        for reached in (is_full, left):
+            await reached.wait()
+            consumer.cancel()
+        await asyncio.wait({consumer})
+        codec.released.set()
+
+    asyncio.run(asyncio.wait_for(main(), DEADLINE))
+    assert lost(caplog) == 1
+    assert [record.value for record in journal.read()] == [b"b"]
+    journal.close()
+
+
 def test_an_item_that_comes_after_its_journal_was_closed_is_logged(
     opened: Opening, caplog: pytest.LogCaptureFixture
 ) -> None:
