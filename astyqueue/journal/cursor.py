@@ -68,13 +68,20 @@ class Cursor:
         self._after_commit = after_commit
         self._lock = threading.Lock()
         self._file: DiskFile | None = _locked(disk, path, name)
+        try:
+            self._make_room(self._file)
+            self._generation, self._position = _latest(self._file, path)
+        except BaseException:
+            self._close()
+            raise
+
+    def _make_room(self, file: DiskFile) -> None:
+        """Take both blocks now, so that a commit works on a full disk: it is what frees pages there."""
         with self._failing():
-            if not self._file.size():
-                # Both blocks are taken now, so that a commit works on a full disk: it is what frees pages there.
-                self._file.write_at(0, _packed(0, None).ljust(_BLOCK, b"\0") + _packed(1, None))
-                self._file.sync()
-                disk.sync_directory(path.parent)
-        self._generation, self._position = _latest(self._file, path)
+            if not file.size():
+                file.write_at(0, _packed(0, None).ljust(_BLOCK, b"\0") + _packed(1, None))
+                file.sync()
+                self._disk.sync_directory(self._path.parent)
 
     @property
     def is_closed(self) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import itertools
 import os
 from pathlib import Path
 from typing import Final, Protocol
@@ -25,6 +26,10 @@ def _sync(descriptor: int) -> None:
 
 #: Errors of a disk without space, which may have some later.
 NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+
+#: Errors of a sync of a folder in which this user, or this file system, makes no names.
+_UNSYNCABLE: Final = frozenset({errno.EACCES, errno.EPERM, errno.EINVAL, errno.EROFS})
 
 
 class DiskFile(Protocol):
@@ -78,8 +83,8 @@ class Disk(Protocol):
         """Whether this folder is there."""
         ...
 
-    def make_directory(self, directory: Path) -> None:
-        """Make the folder, and those above it, if they are missing."""
+    def make_directory(self, directory: Path, *, private: bool = True) -> None:
+        """Make the folder, and those above it, if they are missing; a `private` one is for its owner only."""
         ...
 
     def remove(self, path: Path) -> None:
@@ -161,9 +166,9 @@ class LocalDisk:
         """Whether this folder is there."""
         return directory.is_dir()
 
-    def make_directory(self, directory: Path) -> None:
-        """Make the folder, for its owner only."""
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    def make_directory(self, directory: Path, *, private: bool = True) -> None:
+        """Make the folder; those above it, and one that is not `private`, are made as the umask says."""
+        directory.mkdir(mode=0o700 if private else 0o777, parents=True, exist_ok=True)
 
     def remove(self, path: Path) -> None:
         """Remove the name of a file."""
@@ -175,9 +180,22 @@ class LocalDisk:
 
 
 def make_durable_directory(disk: Disk, directory: Path) -> None:
-    """Make a folder and those above it that are missing; their names are on the disk when it returns."""
-    missing = [folder for folder in (directory, *directory.parents) if not disk.has_directory(folder)]
-    disk.make_directory(directory)
-    for folder in reversed(missing):
-        with contextlib.suppress(PermissionError):  # in a folder that this user may change and not read
-            disk.sync_directory(folder.parent)
+    """Make a folder and those above it that are missing; their names are on the disk when it returns.
+
+    So is the name of the last one that is there: a process may have been killed between making and syncing it.
+    """
+    folders = (directory, *directory.parents)
+    missing = list(itertools.takewhile(lambda folder: not disk.has_directory(folder), folders))
+    for folder in (*folders[len(missing) :][:1], *reversed(missing)):
+        disk.make_directory(folder, private=folder == directory)
+        if folder.parent != folder:
+            _sync_if_possible(disk, folder.parent)
+
+
+def _sync_if_possible(disk: Disk, directory: Path) -> None:
+    """Sync the names of a folder, unless this user may not read it, or its file system has nothing to sync."""
+    try:
+        disk.sync_directory(directory)
+    except OSError as error:
+        if error.errno not in _UNSYNCABLE:
+            raise

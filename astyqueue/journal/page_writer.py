@@ -116,6 +116,12 @@ def check_fits(payloads: Sequence[bytes], settings: Settings) -> None:
         raise BadInput(message)
 
 
+def least_cap(size: int, page_size: int) -> int:
+    """A cap, in bytes, under which a record of `size` bytes fits beside one page of others."""
+    in_page = page_size - RECORDS_AT - OVERHEAD
+    return page_size * (1 + max(1, -(-(size + TOTAL.size) // in_page)))
+
+
 class LeftOut:
     """The sequences before the next record that no record has, because they may have been seen for what is gone."""
 
@@ -300,8 +306,7 @@ class PageWriter:
             page.file.write_at(page.at, data)
         except OSError as error:
             if error.errno in NO_SPACE:
-                self._was_seen |= page.file.size() > max(page.at, RECORDS_AT)
-                page.file.truncate(page.at)
+                self._was_seen |= _cut(page, self._pages)
             raise
         self._was_seen = False
         page.at += len(data)
@@ -418,6 +423,20 @@ def _parts(payload: bytes, size: int) -> list[bytes]:
     """The length of a payload and the payload itself, cut into parts of this size."""
     content = TOTAL.pack(len(payload)) + payload
     return [content[at : at + size] for at in range(0, len(content), size)]
+
+
+def _cut(page: OpenPage, pages: Pages) -> bool:
+    """Remove what a full disk took of a write; whether there was something that readers may have seen.
+
+    JournalFailed if the disk does not do so: the write may have left whole records.
+    """
+    try:
+        was_seen = page.file.size() > max(page.at, RECORDS_AT)
+        page.file.truncate(page.at)
+    except OSError as error:
+        reason = f"a part of a write cannot be cut: {error}"
+        raise JournalFailed(str(pages.directory), reason) from error
+    return was_seen
 
 
 def _raise_no_room(error: OSError) -> NoReturn:

@@ -253,10 +253,15 @@ class Pages:
 
     def remove_unless_read(self, number: int) -> bool:
         """Remove a page unless a reader of any process is inside it; whether it is gone, also if by another hand."""
-        with contextlib.suppress(FileNotFoundError), contextlib.closing(self.open(number)) as file:
+        try:
+            file = self.open(number)
+        except FileNotFoundError:
+            self.remove(number)
+            return True
+        with contextlib.closing(file):
             if not file.lock(exclusive=True):
                 return False
-        self.remove(number)
+            self.remove(number)  # under the lock: a reader that enters before the name is gone would read on alone
         return True
 
     def seek(

@@ -23,7 +23,7 @@ from astyqueue.journal.cursor import Cursor
 from astyqueue.journal.reader import Reader
 from astyqueue.journal.records import Position, Record
 from astyqueue.journal.writer import Listeners
-from astyqueue.journal_errors import JournalError, JournalFull
+from astyqueue.journal_errors import JournalFull
 from astyqueue.structured_log import log_event
 
 T = TypeVar("T")
@@ -73,17 +73,26 @@ class PersistedStream(Generic[T]):
         source = iter(items)
         try:
             for item in source:
-                self._append((item,), self._stop)
+                self._append_all((item,))
                 if self._stop.is_set():
                     break
         except BaseException as error:  # noqa: BLE001 - the consumer raises it
             self._error = error
-            if self._stop.is_set() and isinstance(error, JournalError):
-                _note_lost(1, error)
         finally:
             if isinstance(source, Generator):
                 source.close()
             self._end()
+
+    def _append_all(self, items: Sequence[T]) -> None:
+        """Append items; those that the journal does not take are lost, and logged: the consumer may have left."""
+        try:
+            self._append(items, self._stop)
+        except JournalFull as full:
+            _note_lost(len(items) - full.appended, full)
+            raise
+        except Exception as error:
+            _note_lost(len(items), error)
+            raise
 
     def _end(self) -> None:
         self._has_ended = True
@@ -127,29 +136,30 @@ class PersistedStream(Generic[T]):
     async def _feed_async(self, items: AsyncIterable[T]) -> None:
         intake = _Intake[T]()
         filling = asyncio.create_task(intake.fill(items))
-        appending: set[asyncio.Task[Position]] = set()
+        appending: set[asyncio.Task[None]] = set()
         try:
             while batch := await intake.waited_for():
-                appending = {asyncio.create_task(asyncio.to_thread(self._append, batch, self._stop))}
+                appending = {asyncio.create_task(asyncio.to_thread(self._append_all, batch))}
                 await asyncio.shield(*appending)
             await filling
         except Exception as error:  # noqa: BLE001 - the consumer raises it
             self._error = error
         finally:
             filling.cancel()
-            await asyncio.wait({filling, *appending})
-            await self._append_rest(intake.taken())
-            self._end()
+            try:
+                await asyncio.wait({filling, *appending})
+                await asyncio.gather(filling, *appending, return_exceptions=True)
+                await self._append_rest(intake.taken())
+            finally:
+                if left := intake.taken():
+                    _note_lost(len(left), "the task was cancelled again before they were appended")
+                self._end()
 
     async def _append_rest(self, items: list[T]) -> None:
         """Append what was taken from the source when the consumer left."""
-        try:
-            if items:
-                await asyncio.to_thread(self._append, items, self._stop)
-        except JournalFull as full:
-            _note_lost(len(items) - full.appended, full)
-        except JournalError as error:
-            _note_lost(len(items), error)
+        if items:
+            with contextlib.suppress(Exception):  # it is logged
+                await asyncio.to_thread(self._append_all, items)
 
     async def _taken_async(self, reader: Reader[T]) -> list[Record[T]]:
         while True:
@@ -215,5 +225,5 @@ class _Intake(Generic[T]):
         return items
 
 
-def _note_lost(items: int, error: JournalError) -> None:
-    log_event(_log, logging.WARNING, "journal_persist_lost_items", items=items, reason=error)
+def _note_lost(items: int, reason: Exception | str) -> None:
+    log_event(_log, logging.WARNING, "journal_persist_lost_items", items=items, reason=reason)

@@ -91,19 +91,34 @@ class Reader(Generic[T]):
         """The place of the last record that was returned."""
         return Position(self._returned.sequence, self._returned.arrived) if self._returned else None
 
-    def take(self, limit: int) -> list[Record[T]]:
-        """Up to `limit` records that are there now, without waiting for others."""
+    def take(self, limit: int, size: int = NEVER) -> list[Record[T]]:
+        """Up to `limit` records that are there now, without waiting for others; the one that reaches `size` ends them.
+
+        `size` counts the bytes of the records as they were appended.
+        After an error the next call returns the same records again, except one that the codec refuses.
+        """
         records: list[Record[T]] = []
-        while not self._is_closed and len(records) < limit and (self._ready or (not self._is_over and self._fill())):
-            try:
-                records.append(self._decoded(self._ready[0]))
-            except UndecodableRecord:
-                if records:
-                    break
+        taken: list[Entry] = []
+        returned = self._returned
+        try:
+            while not self._is_closed and len(records) < limit and size > 0 and self._is_ready():
+                entry = self._ready[0]
+                records.append(self._decoded(entry))
+                size -= len(entry.payload)
+                taken.append(entry)
+                self._ready.popleft()
+        except UndecodableRecord:
+            if not records:
                 self._ready.popleft()
                 raise
-            self._ready.popleft()
+        except BaseException:
+            self._ready.extendleft(reversed(taken))
+            self._returned = returned
+            raise
         return records
+
+    def _is_ready(self) -> bool:
+        return bool(self._ready) or (not self._is_over and self._fill())
 
     def has_more(self) -> bool:
         """Whether a record is there now."""

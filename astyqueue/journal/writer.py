@@ -296,7 +296,7 @@ class Writer:
             self._out.flush()
         except NoRoom as full:
             raise JournalFull(self._place, str(full)) from full
-        except OSError as error:
+        except (OSError, JournalFailed) as error:
             raise self._fail(error) from error
 
     def sync(self) -> None:

@@ -15,13 +15,13 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from astyqueue.clock import Clock
 from astyqueue.files import replace_file
 from astyqueue.journal import BYTES, ReadOnlyJournal
 from astyqueue.journal.disk import LocalDisk, make_durable_directory
-from astyqueue.journal_errors import JournalInUse
+from astyqueue.journal_errors import JournalError, JournalInUse
 from astyqueue.spool.options import SpoolOptions
 from astyqueue.spool.process_journal import JournalState, ProcessJournal, state_of
 from astyqueue.structured_log import log_event
@@ -30,7 +30,18 @@ from astyqueue.text import iso
 _QUEUE: Final = "queue-"
 _SETTINGS: Final = "settings.json"
 _LOCK: Final = "journal.lock"
+_PAGES: Final = "journal-*.page"
 _log: Final = logging.getLogger("astyqueue.spool")
+
+
+class Traces(NamedTuple):
+    """When a process opened a journal last, as its file system counts, 0 if none did; and the pages with their sizes.
+
+    A file system may count in steps of 10 ms: a journal that was opened twice within one may differ in its pages only.
+    """
+
+    opened_ns: int
+    pages: frozenset[tuple[str, int]]
 
 
 class SpoolFolder:
@@ -40,6 +51,7 @@ class SpoolFolder:
         """Nothing is created yet."""
         self.queue: Final = queue
         self.path: Final = directory / f"{_QUEUE}{queue}"
+        self._unreadable: Final[set[int]] = set()
 
     def load_settings(self) -> bytes | None:
         """The settings of the queue that a process stored; None if none did."""
@@ -66,7 +78,7 @@ class SpoolFolder:
 
     def was_written(self, number: int) -> bool:
         """Whether a process ever appended to this journal: one that was just numbered has no lock to show yet."""
-        return any((self.path / str(number)).glob("journal-*.page"))
+        return any((self.path / str(number)).glob(_PAGES))
 
     def open(self, number: int, options: SpoolOptions, clock: Clock) -> ProcessJournal:
         """The journal of this number; JournalInUse if a living process has it open."""
@@ -76,24 +88,52 @@ class SpoolFolder:
             return ProcessJournal(self.path / str(number), options, clock)
 
     def claim(self, options: SpoolOptions, clock: Clock) -> ProcessJournal:
-        """The first journal that no process has open, with what is in it."""
-        number = 1
+        """The first journal that no process has open, with what is in it; one that cannot be opened is passed, too.
+
+        Raises what the disk does only if it does so for a new journal.
+        """
+        known, number = frozenset(self.numbers()), 1
         while True:
             try:
                 return self.open(number, options, clock)
             except JournalInUse:
-                number += 1
+                pass
+            except (JournalError, OSError) as error:
+                if number not in known:
+                    raise
+                self.note_unreadable(number, error)
+            number += 1
 
-    def last_used(self, number: int) -> int:
-        """When a process opened this journal last, as its file system counts; 0 if none did."""
-        try:
-            return (self.path / str(number) / _LOCK).stat().st_mtime_ns
-        except FileNotFoundError:
-            return 0
+    def note_unreadable(self, number: int, error: Exception) -> None:
+        """Log once that a journal cannot be opened or looked at."""
+        if number not in self._unreadable:
+            self._unreadable.add(number)
+            log_event(_log, logging.WARNING, "spool_journal_unreadable", queue=self.queue, journal=number, error=error)
+
+    def traces(self, number: int) -> Traces:
+        """What a process that uses this journal changes."""
+        place = self.path / str(number)
+        opened_ns, pages = 0, set()
+        with contextlib.suppress(FileNotFoundError):
+            opened_ns = (place / _LOCK).stat().st_mtime_ns
+        for page in place.glob(_PAGES):
+            with contextlib.suppress(FileNotFoundError):  # a living process removes its pages meanwhile
+                pages.add((page.name, page.stat().st_size))
+        return Traces(opened_ns, frozenset(pages))
 
     def states(self, *, without: Collection[int] = ()) -> list[JournalState]:
-        """The state of each journal, as the disk shows it; processes may use them meanwhile."""
-        return [self.state(number) for number in self.numbers() if number not in without]
+        """The state of each journal, as the disk shows it; processes may use them meanwhile.
+
+        One that this process may not look at is logged, and left out.
+        """
+        found = []
+        for number in self.numbers():
+            if number not in without:
+                try:
+                    found.append(self.state(number))
+                except (JournalError, OSError) as error:
+                    self.note_unreadable(number, error)
+        return found
 
     def state(self, number: int) -> JournalState:
         """The state of one journal, as the disk shows it."""

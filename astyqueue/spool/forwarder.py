@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Final
 
 from astyqueue.clock import Clock
 from astyqueue.errors import AstyqueueError, Closed, StoreError
-from astyqueue.journal_errors import JournalError, JournalFailed, JournalFull
+from astyqueue.journal_errors import JournalError, JournalFailed
 from astyqueue.observe.events import SpoolForwarded, SpoolRefused
 from astyqueue.observe.observers import Observers
 from astyqueue.spool.open_journals import OpenJournals
@@ -112,18 +113,12 @@ class Forwarder:
         self._errors, self._has_moved = [], False
         if self._clock.monotonic() >= self._retry_at:
             self._held.clear()
-        try:
-            if self._clock.monotonic() >= self._adopt_at:
-                self._adopt_at = self._clock.monotonic() + _ADOPT_EVERY_US
-                self.journals.adopt()
-            for journal in self.journals.all:
-                self._forward_or_reopen(journal)
-            self.journals.leave_empty()
-        except (JournalError, OSError) as error:
-            self._errors.append(error)
-        except Exception as error:  # noqa: BLE001 - the thread must outlive a defect
-            self._log_unexpected(error)
-            self._errors.append(error)
+        if self._clock.monotonic() >= self._adopt_at:
+            self._adopt_at = self._clock.monotonic() + _ADOPT_EVERY_US
+            self._try(self.journals.adopt)
+        for journal in self.journals.all:
+            self._try(partial(self._forward_or_reopen, journal))
+        self._try(self.journals.leave_empty)
         if self._is_closing:
             return
         if self._errors:
@@ -133,6 +128,16 @@ class Forwarder:
             self._tries.clear()
         if not self._has_moved:
             self._rest()
+
+    def _try(self, step: Callable[[], None]) -> None:
+        """Do this, and note an error, because the other steps of a pass go on."""
+        try:
+            step()
+        except (JournalError, OSError) as error:
+            self._errors.append(error)
+        except Exception as error:  # noqa: BLE001 - the thread must outlive a defect
+            self._log_unexpected(error)
+            self._errors.append(error)
 
     def _note_failure(self, wanted: int) -> None:
         pause = self.outage.failed(self._errors[0], self.journals.own.folder)
@@ -244,10 +249,13 @@ class Forwarder:
         try:
             with self._files:
                 journal.refuse(one, reason)
-                journal.confirm([one])
-        except JournalFull as full:
-            self._hold(one.row, full)
+        except JournalFailed:
+            raise
+        except (AstyqueueError, OSError) as refusing:  # the journal of refused messages has no room, or is in use
+            self._hold(one.row, refusing)
             return
+        with self._files:
+            journal.confirm([one])
         self._has_moved = True
         self.last_refusal = reason
         self.outage.passed_one()

@@ -10,7 +10,7 @@ from typing import Final
 
 from astyqueue.clock import Clock
 from astyqueue.journal_errors import JournalError, JournalFailed, JournalInUse
-from astyqueue.spool.folder import SpoolFolder
+from astyqueue.spool.folder import SpoolFolder, Traces
 from astyqueue.spool.options import SpoolOptions
 from astyqueue.spool.outage import forget_outage
 from astyqueue.spool.process_journal import ProcessJournal
@@ -34,7 +34,7 @@ class OpenJournals:
         self._clock: Final = clock
         self.own = folder.claim(options, clock)
         self._adopted: list[ProcessJournal] = []
-        self._passed: dict[int, int] = {}
+        self._passed: dict[int, Traces] = {}
 
     @property
     def all(self) -> list[ProcessJournal]:
@@ -46,35 +46,35 @@ class OpenJournals:
         with self.files:
             try:
                 return any(journal.failure or journal.has_more() for journal in self.all)
-            except OSError:
+            except Exception:  # noqa: BLE001 - the next pass meets it where it is logged
                 return True
 
     def adopt(self) -> None:
-        """Open the journals that dead processes left; one that was empty, or cannot be opened, is passed until used."""
+        """Open the journals that dead processes left; one that was left empty is passed until it is used.
+
+        One that cannot be opened, or looked at, is logged, and tried again by the next call.
+        """
         here = {journal.number for journal in self.all}
         for number in self.folder.numbers():
-            used = self.folder.last_used(number)
-            if number not in here and self._passed.get(number) != used and self.folder.was_written(number):
-                self._open_left(number, used)
+            if number not in here:
+                try:
+                    self._adopt_left(number)
+                except JournalInUse:
+                    continue
+                except (JournalError, OSError) as error:
+                    self.folder.note_unreadable(number, error)
 
-    def _open_left(self, number: int, used: int) -> None:
-        try:
+    def _adopt_left(self, number: int) -> None:
+        if self._passed.get(number) != self.folder.traces(number) and self.folder.was_written(number):
             with self.files:
                 self._adopted.append(self.folder.open(number, replace(self._options, cap=None), self._clock))
-        except JournalInUse:
-            return
-        except (JournalError, OSError) as error:
-            self._passed[number] = used
-            log_event(
-                _log, logging.WARNING, "spool_journal_unreadable", queue=self.folder.queue, journal=number, error=error
-            )
 
     def leave_empty(self) -> None:
         """Close the adopted journals of which nothing is left, for the next process."""
         with self.files:
             for journal in [one for one in self._adopted if not one.has_more()]:
+                self._passed[journal.number] = self.folder.traces(journal.number)
                 self._adopted.remove(journal)
-                self._passed[journal.number] = self.folder.last_used(journal.number)
                 forget_outage(journal.folder)
                 journal.close()
 

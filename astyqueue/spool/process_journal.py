@@ -13,17 +13,19 @@ from typing import Final
 from astyqueue.clock import Clock, instant
 from astyqueue.errors import Closed
 from astyqueue.journal import BYTES, Cursor, Journal, Reader, ReadOnlyJournal
-from astyqueue.journal.records import Damage
+from astyqueue.journal.records import Damage, Position
 from astyqueue.journal_errors import JournalError, JournalFailed
 from astyqueue.spool.options import SpoolOptions
 from astyqueue.spool.outage import load_outage
-from astyqueue.spool.record import PendingMessage, RefusedMessage
+from astyqueue.spool.record import PendingMessage
+from astyqueue.spool.refused_journal import REFUSED, RefusedJournal
 
-#: The cursor of the forwarder, and the journal of refused messages.
+#: The cursor of the forwarder.
 FORWARDED: Final = "forwarded"
-REFUSED: Final = "refused"
-#: Messages of one batch: five full commits of 200 for a row, one look at the queue, one write of the cursor.
+#: Messages of one batch: five full commits of 200 for a row, one look at the queue, one write of the cursor. A batch
+#: ends before if the bytes of its records reach this: the forwarder has each of them in memory several times.
 LOT: Final = 1_000
+_LOT_BYTES: Final = 8 << 20
 #: How far the forwarder reads on behind the first message that is not forwarded, because its row cannot be written now:
 #: in messages, which bounds how many a process that dies leaves to be sent again, and in bytes of those that wait.
 _AHEAD: Final = 10 * LOT
@@ -92,13 +94,18 @@ class ProcessJournal:
         self.unreadable = 0
         self.failure: JournalFailed | None = None
         self._options: Final = options
-        self._clock: Final = clock
         self._journal: Final[Journal[bytes]] = Journal.open(folder, codec=BYTES, clock=clock, **options.of_journal)
-        self._cursor: Final[Cursor] = self._journal.cursor(FORWARDED)
-        self._reader: Final[Reader[bytes]] = self._journal.read(cursor=self._cursor)
+        try:
+            self._cursor: Final[Cursor] = self._journal.cursor(FORWARDED)
+            self._reader: Reader[bytes] = self._journal.read(cursor=self._cursor)
+        except BaseException:
+            with contextlib.suppress(JournalError, OSError):
+                self._journal.close()
+            raise
+        self._is_astray = False
         self._waiting: dict[int, PendingMessage] = {}
-        self._confirmed: dict[int, PendingMessage] = {}
-        self._refused: Journal[bytes] | None = None
+        self._confirmed: dict[int, Position] = {}
+        self._refused: Final = RefusedJournal(folder, options, clock)
         self._lock: Final = threading.Lock()
         self._closed = False
 
@@ -119,33 +126,61 @@ class ProcessJournal:
             raise
 
     def pending(self, held: Collection[str]) -> list[PendingMessage]:
-        """The next messages that were not confirmed, up to a batch, without those of the rows that are `held`."""
-        while len(found := self._free(held)) < LOT and self._may_read():
-            records = self._reader.take(LOT - len(found))
+        """The next messages that were not confirmed, up to a batch, without those of the rows that are `held`.
+
+        After any error the next call begins behind the cursor again: the reader may have passed records that were lost.
+        """
+        if self._is_astray:
+            self._read_again()
+        self._is_astray = True
+        found, size = self._free(held)
+        while len(found) < LOT and size < _LOT_BYTES and self._may_read():
+            records = self._reader.take(LOT - len(found), _LOT_BYTES - size)
             if not records:
                 break
             self._waiting |= {one.sequence: PendingMessage.of(one) for one in records}
-        return found[:LOT]
+            found, size = self._free(held)
+        self._is_astray = False
+        return found
 
-    def _free(self, held: Collection[str]) -> list[PendingMessage]:
-        waiting = self._waiting.values()
-        return [one for one in waiting if one.row not in held] if held else list(waiting)
+    def _read_again(self) -> None:
+        """Forget all that is not committed, and read from the cursor on."""
+        reader, self._reader = self._reader, self._journal.read(cursor=self._cursor)
+        self._waiting.clear()
+        self._confirmed.clear()
+        reader.close()
+
+    def _free(self, held: Collection[str]) -> tuple[list[PendingMessage], int]:
+        """The messages that wait, without those of rows that are `held`, up to a batch; and their bytes."""
+        found, size = [], 0
+        for one in self._waiting.values():
+            if one.row not in held:
+                found.append(one)
+                size += len(one.value)
+                if len(found) >= LOT or size >= _LOT_BYTES:
+                    break
+        return found, size
 
     def _may_read(self) -> bool:
         """Whether the forwarder may read on, although earlier messages wait for their rows."""
-        if len(self._waiting) < LOT > len(self._confirmed):
-            return True
-        size = sum(len(one.value) for one in self._waiting.values())
-        return len(self._waiting) + len(self._confirmed) < _AHEAD and size < _BYTES_AHEAD
+        if len(self._waiting) + len(self._confirmed) >= _AHEAD:
+            return False
+        return sum(len(one.value) for one in self._waiting.values()) < _BYTES_AHEAD
 
     def has_more(self) -> bool:
-        """Whether a message waits."""
-        return bool(self._waiting) or self._reader.has_more()
+        """Whether a message waits; after an error one may."""
+        if self._is_astray or self._waiting:
+            return True
+        self._is_astray = True
+        found = self._reader.has_more()
+        self._is_astray = False
+        return found
 
     def confirm(self, done: Iterable[PendingMessage]) -> None:
         """Note durably that these messages need not be sent again, and free what they took."""
         for one in done:
-            self._confirmed[one.sequence] = self._waiting.pop(one.sequence)
+            del self._waiting[one.sequence]
+            self._confirmed[one.sequence] = Position(one.sequence, one.arrived_us)
         first = min(self._waiting, default=None)
         passed = [sequence for sequence in self._confirmed if first is None or sequence < first]
         if passed:
@@ -167,12 +202,9 @@ class ProcessJournal:
         return self._options.drops_oldest and not damage.size and not page.exists()
 
     def refuse(self, message: PendingMessage, reason: str) -> None:
-        """Set a message aside, durably; JournalFull if the journal of refused messages is at the cap."""
+        """Set a message aside, durably; JournalFull if the journal of refused messages is at its cap."""
         with self._lock:
-            if self._refused is None:
-                options = self._options.of_refused
-                self._refused = Journal.open(self.folder, codec=BYTES, prefix=REFUSED, clock=self._clock, **options)
-        self._refused.append(RefusedMessage(reason, self._clock.now(), message.value).pack())
+            self._refused.append(reason, message.value)
 
     def state(self) -> JournalState:
         """What waits in it, and what was set aside."""
@@ -182,8 +214,7 @@ class ProcessJournal:
         """Close its files in a forked child: their locks, those of pages that are read too, end with the parent."""
         self._reader.abandon()
         self._journal.abandon()
-        if self._refused is not None:
-            self._refused.abandon()
+        self._refused.abandon()
 
     def discard(self, failure: JournalFailed) -> None:
         """Close it after its disk failed, so that it can be opened again; later appends raise this error."""
@@ -199,7 +230,6 @@ class ProcessJournal:
             self._closed = True
         self._reader.close()
         try:
-            if self._refused is not None:
-                self._refused.close()
+            self._refused.close()
         finally:
             self._journal.close()

@@ -80,7 +80,10 @@ class RefusedMessage(NamedTuple):
 
     def pack(self) -> bytes:
         """The bytes of its record."""
-        return to_json({"reason": self.reason, "refused_us": self.refused_us, "message": self._text()})
+        reason = self.reason.encode(
+            errors="backslashreplace"
+        ).decode()  # that of a driver may have half a surrogate pair
+        return to_json({"reason": reason, "refused_us": self.refused_us, "message": self._text()})
 
     def _text(self) -> str:
         return self.message.decode(errors="backslashreplace")

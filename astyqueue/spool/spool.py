@@ -109,8 +109,12 @@ class Spool:
                 watch(self)
                 with self._files:
                     journals = self._journals = OpenJournals(self.folder, self._options, self._clock, self._files)
-                forwarder = Forwarder(journals, deliver=deliver, clock=self._clock, observers=observers)
-                forwarder.start()
+                try:
+                    forwarder = Forwarder(journals, deliver=deliver, clock=self._clock, observers=observers)
+                    forwarder.start()
+                except BaseException:
+                    journals.close()
+                    raise
                 self._forwarder = forwarder
                 self._among.add(self)
 

@@ -119,7 +119,8 @@ class SimulatedDisk:
     def has_directory(self, directory: Path) -> bool:
         return directory in self.folders_seen
 
-    def make_directory(self, directory: Path) -> None:
+    def make_directory(self, directory: Path, *, private: bool = True) -> None:
+        del private
         for folder in (*reversed(directory.parents), directory):
             if folder not in self.folders_seen:
                 self.apply(Change("make_folder", folder))

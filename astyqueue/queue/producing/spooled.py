@@ -6,6 +6,7 @@ of unknown outcome is sent again without doubling a message, be it waiting or se
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -27,10 +28,12 @@ from astyqueue.queue.producing.producer import Producer, SendReport
 from astyqueue.queue.settings_sync import SettingsSync
 from astyqueue.spool import Spool, SpooledMessage
 from astyqueue.store import Store
+from astyqueue.structured_log import log_event
 
 #: The part of a store's concurrent calls that a forwarder uses; the rest is left to consumers. 8 rows on Cassandra, and
 #: 1 on SQLite, which has one writer.
 _SHARE: Final = 8
+_log: Final = logging.getLogger("astyqueue.spool")
 
 
 class Spooling(NamedTuple):
@@ -87,6 +90,8 @@ class SpooledProducer(Producer):
         self.spool: Final = spooling.spool
         self._spooling: Final = spooling
         self._opened = spooling.opened
+        self._saved = settings_sync.settings
+        self._is_save_failing = False
         self._repeatable: Final = RepeatableSender(process, settings_sync, claimer)
 
     def start(self) -> None:
@@ -206,8 +211,17 @@ class SpooledProducer(Producer):
 
     def _save(self, settings: Settings) -> None:
         """Keep the settings for the next process, which may start while the store is away."""
-        if settings != self._settings_sync.settings:
+        if settings == self._saved:
+            return
+        try:
             self.spool.folder.save_settings(encode_settings(settings))
+        except OSError as error:  # on a full disk, forwarding is what makes room; the next batch tries again
+            if not self._is_save_failing:
+                folder = self.spool.folder
+                log_event(_log, logging.WARNING, "spool_settings_not_saved", queue=folder.queue, error=error)
+            self._is_save_failing = True
+            return
+        self._saved, self._is_save_failing = settings, False
 
 
 def _unanswerable(unique: Unique | None) -> str:

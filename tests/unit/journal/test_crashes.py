@@ -141,3 +141,31 @@ def test_a_crash_while_it_is_opened_after_a_crash_loses_nothing_acknowledged(
         opened(seen, clock).abandon()
         for again in crashes(seen, step=step):
             check(Crash(f"{crash.what}, then {again.what}", again.disk, crash.acknowledged), clock)
+
+
+class Killed(BaseException):
+    """The process is gone."""
+
+
+@pytest.mark.parametrize("synced", range(4))
+def test_a_folder_that_a_killed_process_made_is_on_the_disk_once_the_next_one_has_opened_it(
+    synced: int, disk: SimulatedDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = iter(range(synced))
+
+    def sync_directory(directory: Path) -> None:
+        if next(left, None) is None:
+            raise Killed
+        SimulatedDisk.sync_directory(disk, directory)
+
+    folder = Path("/spool/queue-emails/1")
+    monkeypatch.setattr(disk, "sync_directory", sync_directory)
+    with pytest.raises(Killed), Journal.open(folder, codec=BYTES, durability="each", disk=disk) as journal:
+        journal.append(b"its page is not on the disk")
+    after = disk.rebooted(keep_unsynced=True)
+    after.folders_durable = set(disk.folders_durable)
+    with Journal.open(folder, codec=BYTES, durability="each", disk=after) as journal:
+        journal.append(b"acknowledged")
+        machine_died = after.rebooted(keep_unsynced=False)
+    with Journal.open(folder, codec=BYTES, disk=machine_died) as journal:
+        assert [record.value for record in journal.read()][-1:] == [b"acknowledged"]

@@ -10,6 +10,7 @@ import pytest
 
 from astyqueue.journal import BYTES, Journal, ReadOnlyJournal
 from astyqueue.journal_errors import JournalFailed, JournalInUse
+from astyqueue.testing import TimeMachine
 from tests.support.simulated_disk import OpenedFile, SimulatedDisk
 from tests.unit.journal.conftest import FOLDER, Opening
 
@@ -100,3 +101,25 @@ def test_a_process_that_looks_at_the_lock_for_a_moment_keeps_no_writer_out(
 
     monkeypatch.setattr(OpenedFile, "lock", looked_meanwhile)
     assert opened().append(b"a").sequence == 1
+
+
+def test_a_reader_that_comes_while_a_page_is_reclaimed_begins_behind_it_and_keeps_the_others(
+    opened: Opening, disk: SimulatedDisk, clock: TimeMachine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = opened(retain="1s")
+    for number in range(8):
+        journal.append(b"%d" % number + LARGE)
+    clock.advance("1m")
+    reader = ReadOnlyJournal.open(FOLDER, codec=BYTES, disk=disk).read()
+    read: list[bytes] = []
+
+    def remove(path: Path) -> None:
+        if not read:
+            assert path == FOLDER / "journal-1.page"
+            read.extend(record.value for record in reader.take(1))
+        SimulatedDisk.remove(disk, path)
+
+    monkeypatch.setattr(disk, "remove", remove)
+    journal.reclaim()
+    read += [record.value for record in reader]
+    assert read == [b"%d" % number + LARGE for number in range(1, 8)]

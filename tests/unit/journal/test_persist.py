@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from typing import Any, Final
@@ -224,6 +225,107 @@ def test_a_full_journal_does_not_keep_a_consumer_that_leaves(through_async: bool
         assert next(stream) == items[0]
         stream.close()
     assert 1 <= len(list(journal.read())) <= 2
+
+
+def lost(caplog: pytest.LogCaptureFixture) -> int:
+    """How many items the log reports as lost."""
+    return sum(int(count) for count in re.findall(r"journal_persist_lost_items items=(\d+)", caplog.text))
+
+
+@pytest.mark.parametrize("count", [3, 60, 3_000])
+def test_all_that_a_full_journal_does_not_take_when_a_task_leaves_is_logged(
+    count: int, opened: Opening, caplog: pytest.LogCaptureFixture
+) -> None:
+    journal = opened(cap=2 * 256, when_full="block")
+    taken: list[int] = []
+
+    async def source() -> AsyncIterator[bytes]:
+        for number in range(count):
+            taken.append(number)
+            yield b"%04d" % number + b"x" * 86
+
+    async def main() -> None:
+        stream = journal.persist_async(source())
+        assert await anext(stream)
+        await stream.aclose()
+
+    asyncio.run(asyncio.wait_for(main(), DEADLINE))
+    assert lost(caplog) == len(taken) - len(list(journal.read())) > 0
+
+
+class Stuck:
+    """A codec that encodes b"b" only once it may."""
+
+    def __init__(self) -> None:
+        self.entered = threading.Event()
+        self.released = threading.Event()
+
+    def encode(self, value: bytes) -> bytes:
+        if value == b"b":
+            self.entered.set()
+            assert self.released.wait(DEADLINE)
+        return value
+
+    def decode(self, data: bytes) -> bytes:
+        return data
+
+
+def test_what_waits_for_the_journal_when_a_task_is_cancelled_twice_is_logged(
+    disk: SimulatedDisk, caplog: pytest.LogCaptureFixture
+) -> None:
+    codec = Stuck()
+    journal = Journal.open(FOLDER, codec=codec, disk=disk)
+
+    async def main() -> None:
+        is_full, left = asyncio.Event(), asyncio.Event()
+
+        async def source() -> AsyncIterator[bytes]:
+            try:
+                yield b"b"
+                assert await asyncio.to_thread(codec.entered.wait, DEADLINE)
+                yield b"c"
+                is_full.set()
+                await asyncio.Event().wait()
+            finally:
+                left.set()
+
+        async def consume() -> None:
+            async for _ in journal.persist_async(source()):
+                pass
+
+        consumer = asyncio.create_task(consume())
+        for reached in (is_full, left):
+            await reached.wait()
+            consumer.cancel()
+        await asyncio.wait({consumer})
+        codec.released.set()
+
+    asyncio.run(asyncio.wait_for(main(), DEADLINE))
+    assert lost(caplog) == 1
+    assert [record.value for record in journal.read()] == [b"b"]
+    journal.close()
+
+
+def test_an_item_that_comes_after_its_journal_was_closed_is_logged(
+    opened: Opening, caplog: pytest.LogCaptureFixture
+) -> None:
+    closed, waits = threading.Event(), threading.Event()
+
+    def source() -> Iterator[bytes]:
+        yield b"a"
+        waits.set()
+        assert closed.wait(DEADLINE)
+        yield b"taken from a broker"
+
+    journal = opened()
+    stream = journal.persist(source())
+    assert next(stream) == b"a"
+    assert waits.wait(DEADLINE)
+    stream.close()
+    journal.close()
+    closed.set()
+    until_true(lambda: lost(caplog) == 1)
+    assert [record.value for record in opened().read()] == [b"a"]
 
 
 def test_a_second_stream_on_a_cursor_is_refused_and_leaves_the_first_alone(through: Through, opened: Opening) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import itertools
+import os
 import threading
 from collections.abc import Iterator
 from datetime import timedelta
@@ -15,7 +17,9 @@ import pytest
 from astyqueue.clock import instant
 from astyqueue.errors import BadInput
 from astyqueue.journal import BYTES, Journal, ReadOnlyJournal, Record
-from astyqueue.journal.format import RECORDS_AT
+from astyqueue.journal.format import RECORDS_AT, Entry
+from astyqueue.journal.page_walk import PageWalk
+from astyqueue.journal.records import Position
 from astyqueue.testing import TimeMachine
 from astyqueue.testing.timemachine import START
 from tests.support.simulated_disk import SimulatedDisk
@@ -228,6 +232,25 @@ def test_the_last_sequence_is_known_where_the_last_page_has_no_record(
         del seen.names_seen[FOLDER / "journal-3.page"].seen[size:]
         with ReadOnlyJournal.open(FOLDER, codec=BYTES, disk=seen, clock=clock) as other:
             assert other.stat().last_sequence == 2
+
+
+def test_records_taken_before_an_error_are_taken_again(
+    minutes: Journal[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader = minutes.read()
+    first = reader.take(1)
+    read, calls = PageWalk.next_entries, itertools.count(1)
+
+    def failing(walk: PageWalk, start: int) -> list[Entry]:
+        if next(calls) == 3:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return read(walk, start)
+
+    monkeypatch.setattr(PageWalk, "next_entries", failing)
+    with pytest.raises(OSError, match="Input/output error"):
+        reader.take(30)
+    assert reader.position == Position(first[0].sequence, first[0].arrived_us)
+    assert numbers(iter([*first, *reader.take(30)])) == list(range(30))
 
 
 async def collected(records: object, count: int) -> list[bytes]:

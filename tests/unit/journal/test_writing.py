@@ -394,3 +394,20 @@ def test_a_page_of_a_newer_format_is_refused_by_name(opened: Opening, disk: Simu
     page[60 - 4 : 60] = crc32(page[: 60 - 4]).to_bytes(4, "little")
     with pytest.raises(JournalError, match="format 2"):
         opened(disk=disk)
+
+
+@pytest.mark.parametrize("write", ["flush", "sync", "close"])
+def test_a_journal_that_cannot_cut_a_part_of_a_write_takes_nothing_more(
+    write: str, opened: Opening, disk: SimulatedDisk
+) -> None:
+    def uncut() -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    journal = opened(durability="none", batch_delay="1h")
+    journal.append(b"a")
+    disk.room, disk.before_truncate = 10, uncut
+    with pytest.raises(JournalFailed, match="a part of a write cannot be cut"):
+        getattr(journal, write)()
+    disk.room, disk.before_truncate = None, int
+    with pytest.raises((JournalFailed, Closed)):
+        journal.append(b"b")

@@ -140,7 +140,7 @@ class BrokenFile(LocalFile):
         self._disk = disk
 
     def sync(self) -> None:
-        if self._disk.is_broken and self._path.name.endswith(self._disk.broken):
+        if self._disk.is_broken and str(self._path).endswith(self._disk.broken):
             raise OSError(errno.EIO, os.strerror(errno.EIO))
         super().sync()
 
@@ -200,6 +200,26 @@ def test_a_journal_that_fails_as_its_cursor_is_saved_is_opened_again(
         assert queue.spool.drain("20s")
     assert bodies(plain, 2) == ["a", "b"]
     assert plain.counts().waiting == 0
+
+
+def test_an_own_journal_that_cannot_be_opened_again_holds_up_no_other(
+    store: Gate, plain: MessageQueue, folder: Path
+) -> None:
+    disk = BrokenDisk("1/journal-1.page")
+    with on_disk(store, folder, disk) as queue, on_disk(store, folder, disk) as dead:
+        queue.send("own")
+        assert queue.spool.drain("20s")
+        store.is_away = True
+        dead.send("left by a dead process")
+        dead.close()
+        disk.is_broken = True
+        with pytest.raises(JournalFailed):
+            queue.send("not known to be sent")
+        store.is_away = False
+        assert not queue.spool.drain("100ms")
+        assert "Input/output error" in queue.spool.status().last_error
+        assert bodies(plain, 2) == ["own", "left by a dead process"]
+        disk.is_broken = False
 
 
 def test_damaged_messages_are_counted_and_logged_and_the_others_arrive(

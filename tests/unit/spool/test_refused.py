@@ -152,3 +152,69 @@ def test_the_debug_log_has_what_was_forwarded(opened: Opening, store: Gate, capl
     lines = [one.getMessage() for one in caplog.records if one.name == "astyqueue.spool"]
     assert any(line.startswith("forwarded queue=emails messages=emails:0:0/0/") for line in lines)
     assert any(line.startswith("set_aside queue=emails message=emails:0:0/0/") for line in lines)
+
+
+def refusing_poison(value: bytes) -> Exception | None:
+    return BadInput("no") if b"poison" in value else None
+
+
+def test_a_message_is_set_aside_beside_one_that_a_process_without_a_cap_set_aside(
+    opened: Opening, store: Gate, plain: MessageQueue, folder: Path
+) -> None:
+    store.refuses = refusing_poison
+    first = opened(cap="16MiB", drain=0)
+    store.is_away = True
+    first.send("poison 1")
+    first.close()
+    store.is_away = False
+    with opened(cap=None, drain=0) as drain:
+        assert drain.spool.drain("20s")
+    again = opened(cap="16MiB", drain=0)
+    again.send_many(["poison 2", "fine"])
+    assert again.spool.drain("20s")
+    assert len(refused(folder)) == 2
+    assert bodies(plain, 1) == ["fine"]
+
+
+def test_a_message_is_set_aside_although_the_cap_is_less_than_two_stored_pages(
+    opened: Opening, store: Gate, folder: Path
+) -> None:
+    store.refuses = refusing_poison
+    queue = opened(cap="16KiB", drain=0)
+    with Journal.open(folder / "queue-emails" / "1", codec=BYTES, prefix="refused", page_size="16KiB") as earlier:
+        earlier.append(RefusedMessage("no", 1, b"{}").pack())
+    queue.send("poison")
+    assert queue.spool.drain("20s")
+    assert len(refused(folder)) == 2
+
+
+def test_a_message_is_set_aside_that_is_larger_than_the_cap_in_its_refused_form(
+    opened: Opening, store: Gate, plain: MessageQueue, folder: Path
+) -> None:
+    store.refuses = refusing_poison
+    queue = opened(cap="16KiB", drain=0)
+    queue.send("poison")
+    quotes = ["poison", *["a"] * 2_900]
+    queue.send(quotes)
+    queue.send("fine")
+    assert queue.spool.drain("20s")
+    assert [SpooledMessage.parse(one.message).envelope.body for one in refused(folder)] == ["poison", quotes]
+    assert len(refused(folder)[1].pack()) > 16 << 10
+    assert bodies(plain, 1) == ["fine"]
+
+
+def test_a_message_waits_while_another_process_has_the_journal_of_refused_ones_open(
+    opened: Opening, store: Gate, folder: Path
+) -> None:
+    queue = opened(drain=0)
+    store.refuses = refusing_poison
+    with Journal.open(folder / "queue-emails" / "1", codec=BYTES, prefix="refused"):
+        queue.send("poison")
+        assert not queue.spool.drain("200ms")
+        assert "JournalInUse" in queue.spool.status().last_error
+    assert queue.spool.drain("20s")
+    assert queue.spool.status().refused == 1
+
+
+def test_a_reason_with_half_a_surrogate_pair_can_be_stored() -> None:
+    assert RefusedMessage.parse(RefusedMessage("of \udcff", 1, b"{}").pack()).reason == "of \\udcff"

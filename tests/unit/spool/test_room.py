@@ -17,9 +17,10 @@ from astyqueue import Hook, Message, MessageQueue, Vetoed, aio
 from astyqueue.errors import BadInput
 from astyqueue.files import for_owner
 from astyqueue.journal.disk import LocalDisk, LocalFile
-from astyqueue.journal_errors import JournalFull, SpoolFull
+from astyqueue.journal_errors import JournalFailed, JournalFull, SpoolFull
 from astyqueue.model.envelope import MessageId
 from astyqueue.spool import ConnectionSpools, SpoolOptions
+from astyqueue.spool import folder as folder_module
 from astyqueue.spool.process_journal import ProcessJournal
 from astyqueue.testing import TimeMachine
 from tests.support.forks import beside_threads
@@ -58,6 +59,26 @@ def test_an_append_that_a_full_disk_refuses_is_not_forwarded_later(
         disk.room = None
         journal.append([b"after"])
         assert left(journal) == [b"before", b"after"]
+
+
+def test_an_append_of_which_a_full_disk_keeps_a_part_is_not_said_to_be_refused(
+    disk: SimulatedDisk, clock: TimeMachine
+) -> None:
+    def uncut() -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with opened(disk, clock, when_full="raise") as journal:
+        journal.append([b"before"])
+        disk.room, disk.before_truncate = 140, uncut
+        with pytest.raises(JournalFailed, match="a part of a write cannot be cut"):
+            journal.append([b"kept on the disk".ljust(90), b"torn".ljust(90)])
+        with pytest.raises(JournalFailed):
+            journal.append([b"after"])
+        disk.room, disk.before_truncate = None, int
+        journal.discard(JournalFailed("journal", "its disk failed"))
+        with opened(disk, clock) as again:
+            again.append([b"after"])
+            assert left(again) == [b"before", b"kept on the disk".ljust(90), b"after"]
 
 
 @pytest.mark.parametrize("durability", ["none", "batch", "each"])
@@ -153,6 +174,36 @@ def test_a_send_that_raises_on_a_full_disk_may_be_repeated_without_doubling(
         assert queue.spool.status().messages == 0
     assert bodies(plain, 2) == ["a", "b"]
     assert plain.counts().waiting == 0
+
+
+def test_settings_that_a_full_disk_does_not_take_stop_no_message_and_are_saved_later(
+    opened: Opening,
+    store: Gate,
+    plain: MessageQueue,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def full(path: Path, _: bytes) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+    queue = opened(drain=0)
+    before = queue.spool.folder.load_settings()
+    store.is_away = True
+    queue.send("a")
+    with MessageQueue.builder().store(store.behind).name(plain.name).build() as operated:
+        operated.configure(max_attempts=7)
+    monkeypatch.setattr(folder_module, "replace_file", full)
+    store.is_away = False
+    assert queue.spool.drain("20s")
+    queue.send("b")
+    assert queue.spool.drain("20s")
+    assert queue.spool.folder.load_settings() == before
+    assert caplog.text.count("spool_settings_not_saved queue=emails") == 1
+    monkeypatch.undo()
+    queue.send("c")
+    assert queue.spool.drain("20s")
+    assert b'"max_attempts":7' in (queue.spool.folder.load_settings() or b"")
+    assert bodies(plain, 3) == ["a", "b", "c"]
 
 
 @contextmanager
