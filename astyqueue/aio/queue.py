@@ -207,7 +207,7 @@ class MessageQueue(QueueAdmin):
 
     async def _keep(self, stopped: Callable[[], bool]) -> None:
         with contextlib.suppress(Closed):  # raised by a closed store past the steps
-            await self.run(renew_until_stopped(self._core.claimer, self.clock, stopped))
+            await self.run(renew_until_stopped(self.core.claimer, self.clock, stopped))
 
     async def _settle(self, outcomes: list[tuple[BaseDelivery, Outcome]]) -> list[BaseDelivery]:
         return await self.run(self.core.claimer.settle(outcomes))

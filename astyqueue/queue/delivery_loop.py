@@ -87,14 +87,14 @@ class Later(NamedTuple):
 
 
 def delivery_loop(
-    receive: Callable[[], Received], keeper: RenewalThread, later: Later | None
+    receive: Callable[[], Received], keeper: Callable[[], RenewalThread], later: Later | None
 ) -> Generator[Delivery, None, None]:
     """Deliveries one after the other, each acked before the next unless it was settled, until the queue is closed.
 
-    `receive` waits for the next ones; `keeper` renews leases meanwhile. Without `later`, each ack is committed before
-    the next delivery is returned.
+    `receive` waits for the next ones; what `keeper` returns when the loop begins renews leases meanwhile. Without
+    `later`, each ack is committed before the next delivery is returned.
     """
-    with keeper, contextlib.suppress(Closed):
+    with keeper(), contextlib.suppress(Closed):
         try:
             while True:
                 yield from _in_turn(receive(), later)

@@ -107,7 +107,8 @@ TWINS: Final = (
     Twin(
         threads="astyqueue.queue.queue",
         tasks="astyqueue.aio.queue",
-        left_out=("transaction",),  # it keeps all others from writing, so it must not wait for an event loop
+        # A transaction keeps all others from writing, so it must not wait for an event loop; a task renews.
+        left_out=("transaction", "_keeper"),
         differences={
             "for threads": "for tasks of an event loop",
             "from many threads": "from many tasks",
@@ -120,9 +121,8 @@ TWINS: Final = (
                 '        """The same queue for threads: its calls block."""\n'
                 "        return Blocking(self._core, self._blocking)\n\n    @property\n    def clock(self)"
             ),
-            "        self._keeper = RenewalThread(self._keep, lambda: self._core.claimer.wake())"
-            "  # noqa: PLW0108 - a fork changes _core\n": "",
-            "            self._keeper.join()\n": "",
+            "        self._keepers: dict[int, RenewalThread] = {}\n": "",
+            "            self._keeper().join()\n": "",
             "import Later, RenewalThread, delivery_loop, renew_until_stopped": "import Deliveries, Later",
             "-> Generator[Delivery, None, None]": "-> Deliveries",
             "delivery_loop(receive, self._keeper,": "Deliveries(receive, self._keep,",

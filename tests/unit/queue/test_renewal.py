@@ -26,6 +26,7 @@ from astyqueue.stores.memory import MemoryStore
 from astyqueue.testing import Failing, Recording, TimeMachine
 from astyqueue.testing.faults import Faulty
 from astyqueue.waiting import Rest
+from tests.support.forks import beside_threads, in_a_fork
 from tests.support.places import Place
 
 #: Longer than the part of a lease of thirty seconds after which it is renewed.
@@ -246,6 +247,10 @@ class HeldUp(Faulty):
         super().close()
 
 
+def renewal_threads() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "astyqueue:renewal"]
+
+
 def test_a_queue_that_was_closed_uses_its_store_no_more() -> None:
     store = HeldUp()
     with MessageQueue.builder().store(store).name("emails").lease("1s").build() as queue:
@@ -253,7 +258,7 @@ def test_a_queue_that_was_closed_uses_its_store_no_more() -> None:
         for _ in queue.deliveries():
             assert store.reading.wait(DEADLINE)
             break
-    assert not [thread for thread in threading.enumerate() if thread.name == "astyqueue:renewal"]
+    assert not renewal_threads()
     store.close()
 
 
@@ -268,3 +273,45 @@ def test_the_thread_that_renews_ends_quietly_when_the_store_is_closed_first() ->
     deliveries.close()
     with pytest.raises(Closed):
         queue.close()
+
+
+@beside_threads
+def test_a_message_that_a_child_process_works_on_longer_than_its_lease_is_not_delivered_again(
+    tmp_path: Path, clock: TimeMachine
+) -> None:
+    """The child uses the queue of its parent first for the loop, as a worker does that was forked in advance."""
+    url = f"sqlite:///{tmp_path}/mail.db"
+    builder = MessageQueue.builder().store(url).clock(clock).name("emails").options(lease="10s")
+    queue = builder.build()
+    queue.send("long work")
+
+    def work() -> bool:
+        deliveries = queue.deliveries()
+        next(deliveries)
+        for _ in range(10):
+            clock.when_waiting(1)
+            clock.advance("4s")
+        clock.when_waiting(1)
+        again = MessageQueue.builder().store(url).clock(clock).name("emails").build().receive()
+        return not list(again)
+
+    assert in_a_fork(work)
+    queue.close()
+
+
+@beside_threads
+def test_a_child_of_a_process_inside_a_loop_renews_its_own_leases(tmp_path: Path) -> None:
+    queue = MessageQueue.builder().store(f"sqlite:///{tmp_path}/mail.db").name("emails").build()
+    queue.send_many(["of the parent", "of the child"])
+    of_the_parent = queue.deliveries()
+    next(of_the_parent)
+
+    def work() -> bool:
+        deliveries = queue.deliveries()
+        next(deliveries)
+        return any(thread.is_alive() for thread in renewal_threads())
+
+    held = in_a_fork(work)
+    of_the_parent.close()
+    queue.close()
+    assert held
