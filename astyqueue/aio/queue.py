@@ -46,7 +46,7 @@ class MessageQueue(QueueAdmin):
 
     def __init__(self, core: QueueRuntime, store: Store, *, owns_store: bool = False) -> None:
         """Use `MessageQueue.builder()` or `(await connect(url)).queue(name)`."""
-        super().__init__(core, as_async(store))
+        super().__init__(core, as_async(store), store)
         self._blocking = store
         self._owns_store = owns_store
 

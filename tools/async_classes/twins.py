@@ -85,7 +85,11 @@ TWINS: Final = (
         differences={
             "for threads": "for tasks of an event loop",
             "in this thread": "in this task",
-            "Store": "AsyncStore",
+            "store: Store)": "store: AsyncStore, blocking: Store)",
+            "they read and write.": "they read and write; `blocking`: for threads.",
+            # Other threads carry out what a task awaits: they would wait for a transaction of the loop's thread.
+            "store.refuse_inside if isinstance(store,": "blocking.refuse_inside if isinstance(blocking,",
+            "import Store, TransactionalStore": "import AsyncStore, Store, TransactionalStore",
             "-> Iterator[Event]": "-> AsyncGenerator[Event, None]",
             "-> Iterator[Found]": "-> AsyncGenerator[Found, None]",
             "yield from self.run(inspection.next_browsed(self.core, browser))": (
@@ -115,7 +119,7 @@ TWINS: Final = (
             "`connect(url)": "`(await connect(url))",
             "call `build()`": "`await ….build()`",
             "QueueBuilder[MessageQueue]": "QueueBuilder[Awaitable[MessageQueue]]",
-            "__init__(core, store)": "__init__(core, as_async(store))\n        self._blocking = store",
+            "__init__(core, store)": "__init__(core, as_async(store), store)\n        self._blocking = store",
             "    @property\n    def clock(self)": (
                 "    @property\n    def blocking(self) -> Blocking:\n"
                 '        """The same queue for threads: its calls block."""\n'
