@@ -11,7 +11,8 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from typing import NamedTuple, Self
 
 from astyqueue.aio.delivery import Delivery, Received
-from astyqueue.errors import Closed
+from astyqueue.errors import AstyqueueError, Closed
+from astyqueue.waiting import Finishing
 
 Receive = Callable[[], Awaitable[Received]]
 Keep = Callable[[Callable[[], bool]], Coroutine[None, None, None]]
@@ -22,6 +23,12 @@ class Later(NamedTuple):
 
     ack: Callable[[Delivery], None]
     flush: Callable[[], Awaitable[None]]
+
+
+async def complete(work: Callable[[], Coroutine[object, object, None]]) -> None:
+    """Await `work` in a task that was cancelled, through further cancellations; its errors are left out."""
+    with contextlib.suppress(AstyqueueError):
+        await Finishing().wait_for(work())
 
 
 class Deliveries:

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Self, cast
 
 from astyqueue.aio.delivery import Delivery, Received
-from astyqueue.aio.delivery_loop import Deliveries, Later
+from astyqueue.aio.delivery_loop import Deliveries, Later, complete
 from astyqueue.aio.queue_admin import QueueAdmin
 from astyqueue.aio.spool import Spool
 from astyqueue.clock import Clock
@@ -187,7 +187,12 @@ class MessageQueue(QueueAdmin):
         core, order = self.core, ReceiveRequest(limit, wait, self.delivery, renew)
         try:
             taken = await self.run(core.take(order))
-        except BaseException:  # an interrupt or a cancellation may come when the steps have ended
+        except asyncio.CancelledError:
+            core.give_back(order)
+            if order.given_back:  # perhaps no other task takes part, and would commit it
+                await complete(self._flush)
+            raise
+        except BaseException:  # an interrupt may come when the steps have ended
             core.give_back(order)
             raise
         return Received(cast("list[Delivery]", taken), self._settle, self.terms)

@@ -127,7 +127,13 @@ TWINS: Final = (
             ),
             "        self._keepers: dict[int, RenewalThread] = {}\n": "",
             "            self._keeper().join()\n": "",
-            "import Later, RenewalThread, delivery_loop, renew_until_stopped": "import Deliveries, Later",
+            "import Later, RenewalThread, delivery_loop, renew_until_stopped": "import Deliveries, Later, complete",
+            "        except BaseException:  # an interrupt or a cancellation may come when the steps have ended": (
+                "        except asyncio.CancelledError:\n            core.give_back(order)\n"
+                "            if order.given_back:  # perhaps no other task takes part, and would commit it\n"
+                "                await complete(self._flush)\n            raise\n"
+                "        except BaseException:  # an interrupt may come when the steps have ended"
+            ),
             "-> Generator[Delivery, None, None]": "-> Deliveries",
             "delivery_loop(receive, self._keeper,": "Deliveries(receive, self._keep,",
             # Nothing closes an async generator when its loop is left, until the event loop does.

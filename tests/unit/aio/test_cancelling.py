@@ -123,6 +123,25 @@ def test_what_was_claimed_for_a_cancelled_consumer_is_delivered_again_at_once(
     play(scene)
 
 
+def test_what_was_claimed_for_the_only_consumer_of_a_process_is_free_again_once_it_is_cancelled(
+    play: Callable[[Scene], None], store: Slow, clock: TimeMachine
+) -> None:
+    async def scene(queue: aio.MessageQueue) -> None:
+        await queue.send_many(["a", "b"])
+        store.kept = Commit
+        receiving = asyncio.create_task(queue.receive(2))
+        await store.when_entered()
+        await cancelled(receiving)
+        store.open.set()
+        with pytest.raises(asyncio.CancelledError):
+            await receiving
+        async with await aio.MessageQueue.builder().store(store).name("emails").clock(clock).build() as another:
+            again = await another.receive(5)
+            assert sorted((str(one.body), one.attempt) for one in again) == [("a", 1), ("b", 1)]
+
+    play(scene)
+
+
 def test_an_ack_that_was_cancelled_stands(play: Callable[[Scene], None], store: Slow) -> None:
     """A task that is cancelled while it waits for a commit has settled the message all the same."""
 
