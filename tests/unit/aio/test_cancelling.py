@@ -11,6 +11,7 @@ import pytest
 from astyqueue import aio
 from astyqueue.aio.delivery_loop import Deliveries
 from astyqueue.errors import OutcomeUnknown, StoreUnavailable
+from astyqueue.protocol.coordination.activity_log import read_notices
 from astyqueue.protocol.steps import Commit, Read, Request, Send, Steps, arun
 from astyqueue.store import Batch, Slice
 from astyqueue.stores.async_adapter import Threaded
@@ -214,6 +215,26 @@ def test_an_ack_that_was_cancelled_stands(play: Callable[[Scene], None], store: 
         await queue.send("something else")
         assert [delivery.body for delivery in await queue.receive(5)] == ["something else"]
         assert queue.stats.lost == 0
+
+    play(scene)
+
+
+def test_the_next_send_after_a_cancelled_one_writes_the_notice_for_idle_processes(
+    play: Callable[[Scene], None], store: Slow, clock: TimeMachine
+) -> None:
+    async def scene(queue: aio.MessageQueue) -> None:
+        clock.advance("1h")
+        began = clock.now()
+        store.kept = Send
+        sending = asyncio.create_task(queue.send("a"))
+        await store.when_entered()
+        await cancelled(sending)
+        store.open.set()
+        with pytest.raises(asyncio.CancelledError):
+            await sending
+        assert await queue.run(read_notices(began, clock.now())) == []
+        await queue.send("b")
+        assert [one.queue for one in await queue.run(read_notices(began, clock.now()))] == ["emails"]
 
     play(scene)
 
