@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -14,14 +14,16 @@ from types import FrameType
 import pytest
 
 import astyqueue
-from astyqueue import Delivery, Hook, MessageQueue
+from astyqueue import Delivery, Hook, Message, MessageQueue
 from astyqueue.clock import SystemClock
 from astyqueue.errors import Closed, LeaseLost, OutcomeUnknown, StoreError, StoreUnavailable
+from astyqueue.model.envelope import MessageId
 from astyqueue.protocol.settling.outcomes import ACK
 from astyqueue.protocol.steps import Commit, Request, Steps
 from astyqueue.queue.delivery.base_delivery import BaseDelivery
 from astyqueue.queue.runtime import ReceiveRequest
 from astyqueue.store import Store
+from astyqueue.stores import open_store
 from astyqueue.stores.memory import MemoryStore
 from astyqueue.testing import Failing, Recording, TimeMachine
 from astyqueue.testing.faults import Faulty
@@ -64,7 +66,7 @@ def renew(queue: MessageQueue) -> None:
 
 
 def _until_rest(steps: Steps[None]) -> Steps[None]:
-    with contextlib.closing(steps):
+    with closing(steps):
         request = next(steps)
         while not isinstance(request, Rest):
             try:
@@ -176,6 +178,38 @@ def test_a_lease_that_is_lost_before_it_is_renewed_is_reported_once_for_each_mes
         assert sorted(told.outcomes) == [(number, "lost") for number in range(3)]
         with pytest.raises(LeaseLost):
             deliveries[0].ack()
+
+
+@dataclass
+class Renewing(Told):
+    """Renews what is due between the commit of a transaction and what follows from that in this process."""
+
+    queue: MessageQueue | None = None
+
+    def after_send(self, message: Message, sent: MessageId) -> None:  # noqa: ARG002 - as a hook has them
+        if self.queue:
+            renew(self.queue)
+
+
+def test_a_renewal_does_not_report_as_lost_what_a_transaction_has_just_acked(
+    tmp_path: Path, clock: TimeMachine
+) -> None:
+    told = Renewing()
+    with (
+        closing(open_store(f"sqlite:///{tmp_path}/mail.db", clock=clock)) as store,
+        open_queue(store, clock, told) as queue,
+    ):
+        queue.send("work")
+        [delivery] = receive(queue, 1)
+        clock.advance(HALF)
+        told.queue = queue
+        with queue.transaction() as tx:
+            tx.send("bill")
+            tx.ack(delivery)
+        told.queue = None
+        queue.core.claimer.notifier.finish(10)
+        assert (delivery.settled, told.outcomes) == ("acked", [("work", "acked")])
+        assert (queue.stats.lost, queue.stats.acked) == (0, 1)
 
 
 @pytest.mark.parametrize("applied", [True, False])
