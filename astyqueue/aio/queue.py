@@ -35,6 +35,7 @@ from astyqueue.queue.runtime import QueueRuntime, ReceiveRequest
 from astyqueue.store import Store
 from astyqueue.stores.async_adapter import as_async
 from astyqueue.triggers import Trigger
+from astyqueue.waiting import Wakeup
 
 
 class MessageQueue(QueueAdmin):
@@ -212,7 +213,7 @@ class MessageQueue(QueueAdmin):
 
     async def _keep(self, stopped: Callable[[], bool]) -> None:
         with contextlib.suppress(Closed):  # raised by a closed store past the steps
-            await self.run(renew_until_stopped(self.core.claimer, self.clock, stopped))
+            await self.run(renew_until_stopped(self.core.claimer, self.clock, stopped, Wakeup(self.clock)))
 
     async def _settle(self, outcomes: list[tuple[BaseDelivery, Outcome]]) -> list[BaseDelivery]:
         return await self.run(self.core.claimer.settle(outcomes))

@@ -33,6 +33,7 @@ from astyqueue.queue.sqlite_transaction import Transaction, open_transaction
 from astyqueue.spool import Spool
 from astyqueue.store import Store
 from astyqueue.triggers import Trigger
+from astyqueue.waiting import Wakeup
 
 
 class MessageQueue(QueueAdmin):
@@ -206,12 +207,14 @@ class MessageQueue(QueueAdmin):
 
     def _keeper(self) -> RenewalThread:
         """What renews leases in this process: a fork copies no threads, and may copy a lock that is held."""
-        made = RenewalThread(self._keep, lambda: self._core.claimer.wake())  # noqa: PLW0108 - a fork changes _core
-        return self._keepers.setdefault(os.getpid(), made)
+        return self._keepers.setdefault(os.getpid(), RenewalThread(self._keep, self._wake, self.clock))
 
-    def _keep(self, stopped: Callable[[], bool]) -> None:
+    def _wake(self) -> None:
+        self._core.claimer.wake()
+
+    def _keep(self, stopped: Callable[[], bool], pause: Wakeup) -> None:
         with contextlib.suppress(Closed):  # raised by a closed store past the steps
-            self.run(renew_until_stopped(self.core.claimer, self.clock, stopped))
+            self.run(renew_until_stopped(self.core.claimer, self.clock, stopped, pause))
 
     def _settle(self, outcomes: list[tuple[BaseDelivery, Outcome]]) -> list[BaseDelivery]:
         return self.run(self.core.claimer.settle(outcomes))

@@ -112,7 +112,7 @@ TWINS: Final = (
         threads="astyqueue.queue.queue",
         tasks="astyqueue.aio.queue",
         # A transaction keeps all others from writing, so it must not wait for an event loop; a task renews.
-        left_out=("transaction", "_keeper"),
+        left_out=("transaction", "_keeper", "_wake"),
         differences={
             "for threads": "for tasks of an event loop",
             "from many threads": "from many tasks",
@@ -134,6 +134,9 @@ TWINS: Final = (
                 "                await complete(self._flush)\n            raise\n"
                 "        except BaseException:  # an interrupt may come when the steps have ended"
             ),
+            # Closing the deliveries cancels the task that renews, so nothing else ends its pause.
+            "Callable[[], bool], pause: Wakeup": "Callable[[], bool]",
+            "stopped, pause": "stopped, Wakeup(self.clock)",
             "-> Generator[Delivery, None, None]": "-> Deliveries",
             "delivery_loop(receive, self._keeper,": "Deliveries(receive, self._keep,",
             # Nothing closes an async generator when its loop is left, until the event loop does.

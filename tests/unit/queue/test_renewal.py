@@ -309,6 +309,44 @@ def test_the_thread_that_renews_ends_quietly_when_the_store_is_closed_first() ->
         queue.close()
 
 
+class Away(Faulty):
+    """A store that takes no commits while it is away."""
+
+    def __init__(self, clock: TimeMachine) -> None:
+        super().__init__(MemoryStore(clock))
+        self.away = False
+
+    def perform(self, request: Request) -> object:
+        if self.away and isinstance(request, Commit):
+            reason = "away"
+            raise StoreUnavailable(reason)
+        return super().perform(request)
+
+
+@pytest.mark.parametrize("ends", ["loop", "queue"])
+def test_the_thread_that_renews_ends_with_its_loop_or_queue_in_the_pause_after_an_error(
+    clock: TimeMachine, caplog: pytest.LogCaptureFixture, ends: str
+) -> None:
+    store = Away(clock)
+    queue = open_queue(store, clock)
+    queue.send("work")
+    deliveries = queue.deliveries()
+    next(deliveries)
+    clock.when_waiting(1)
+    store.away = True
+    clock.advance(HALF)
+    clock.when_waiting(1)
+    store.away = False
+    assert "renewal_failed" in caplog.text
+    [thread] = renewal_threads()
+    if ends == "loop":
+        deliveries.close()
+        thread.join(DEADLINE)
+        assert not thread.is_alive()
+    queue.close()
+    assert not thread.is_alive()
+
+
 @beside_threads
 def test_a_message_that_a_child_process_works_on_longer_than_its_lease_is_not_delivered_again(
     tmp_path: Path, clock: TimeMachine
