@@ -8,10 +8,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
-from typing import NamedTuple, Self
+from types import TracebackType
+from typing import NamedTuple, Self, cast
 
 from astyqueue.aio.delivery import Delivery, Received
-from astyqueue.errors import Closed
+from astyqueue.errors import AstyqueueError, Closed
+from astyqueue.waiting import Finishing
 
 Receive = Callable[[], Awaitable[Received]]
 Keep = Callable[[Callable[[], bool]], Coroutine[None, None, None]]
@@ -22,6 +24,12 @@ class Later(NamedTuple):
 
     ack: Callable[[Delivery], None]
     flush: Callable[[], Awaitable[None]]
+
+
+async def complete(work: Callable[[], Coroutine[object, object, None]]) -> None:
+    """Await `work` in a task that was cancelled, through further cancellations; its errors are left out."""
+    with contextlib.suppress(AstyqueueError):
+        await Finishing().wait_for(work())
 
 
 class Deliveries:
@@ -51,12 +59,44 @@ class Deliveries:
             raise StopAsyncIteration from closed
 
     async def aclose(self) -> None:
-        """Settle what is open: the current delivery as a failed attempt; those behind it are given back."""
+        """Settle what is open: the current delivery as a failed attempt; those behind it are given back.
+
+        A task that waits for the next delivery meanwhile gets none: its loop ends.
+        """
         await self._stream.close()
 
     def __del__(self) -> None:
         """Have the event loop call `aclose`."""
         self._stream.forget()
+
+
+class _Wait:
+    """A task's wait for deliveries, which another task may end, as `asyncio.timeout` ends a block.
+
+    A context manager: what `end` cancelled is left without an error, and a cancellation by others goes on.
+    """
+
+    def __init__(self) -> None:
+        self._task = cast("asyncio.Task[object]", asyncio.current_task())
+        self._cancellations = self._task.cancelling()
+        self._ending = False
+        self._over = asyncio.Event()
+
+    async def end(self) -> None:
+        """Cancel the wait unless it is over, and return when that task has left it."""
+        if not (self._ending or self._over.is_set()):
+            self._ending = self._task.cancel()
+        await self._over.wait()
+
+    def __enter__(self) -> None:
+        """Nothing: the wait began when this was made."""
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        self._over.set()
+        ended = self._ending and self._task.uncancel() <= self._cancellations
+        return ended and kind is asyncio.CancelledError
 
 
 class _Stream:
@@ -72,6 +112,7 @@ class _Stream:
         self._closing: asyncio.Task[None] | None = None
         self._received: Received | None = None
         self._turns: Iterator[Delivery] = iter(())
+        self._wait: _Wait | None = None
         self._in_hand: Delivery | None = None
 
     async def following(self) -> Delivery:
@@ -85,15 +126,21 @@ class _Stream:
         return self._in_hand
 
     async def _next(self) -> Delivery:
-        while (following := next(self._turns, None)) is None:
-            self._received = await self._receive()
-            self._turns = iter(self._received)
-        return following
+        while not self.over:
+            if (following := next(self._turns, None)) is not None:
+                return following
+            self._wait = _Wait()
+            with self._wait:
+                self._received = await self._receive()
+                self._turns = iter(self._received)
+        raise StopAsyncIteration
 
     async def close(self) -> None:
         self.over = True
         if self._keeper:
             self._keeper.cancel()
+        if self._wait:
+            await self._wait.end()
         received, self._received = self._received, None
         if received is not None:
             await received.__aexit__(GeneratorExit, GeneratorExit(), None)

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Self, cast
 
 from astyqueue.aio.delivery import Delivery, Received
-from astyqueue.aio.delivery_loop import Deliveries, Later
+from astyqueue.aio.delivery_loop import Deliveries, Later, complete
 from astyqueue.aio.queue_admin import QueueAdmin
 from astyqueue.aio.spool import Spool
 from astyqueue.clock import Clock
@@ -35,6 +35,7 @@ from astyqueue.queue.runtime import QueueRuntime, ReceiveRequest
 from astyqueue.store import Store
 from astyqueue.stores.async_adapter import as_async
 from astyqueue.triggers import Trigger
+from astyqueue.waiting import Wakeup
 
 
 class MessageQueue(QueueAdmin):
@@ -46,7 +47,7 @@ class MessageQueue(QueueAdmin):
 
     def __init__(self, core: QueueRuntime, store: Store, *, owns_store: bool = False) -> None:
         """Use `MessageQueue.builder()` or `(await connect(url)).queue(name)`."""
-        super().__init__(core, as_async(store))
+        super().__init__(core, as_async(store), store)
         self._blocking = store
         self._owns_store = owns_store
 
@@ -187,7 +188,12 @@ class MessageQueue(QueueAdmin):
         core, order = self.core, ReceiveRequest(limit, wait, self.delivery, renew)
         try:
             taken = await self.run(core.take(order))
-        except BaseException:  # an interrupt or a cancellation may come when the steps have ended
+        except asyncio.CancelledError:
+            core.give_back(order)
+            if order.given_back:  # perhaps no other task takes part, and would commit it
+                await complete(self._flush)
+            raise
+        except BaseException:  # an interrupt may come when the steps have ended
             core.give_back(order)
             raise
         return Received(cast("list[Delivery]", taken), self._settle, self.terms)
@@ -207,7 +213,7 @@ class MessageQueue(QueueAdmin):
 
     async def _keep(self, stopped: Callable[[], bool]) -> None:
         with contextlib.suppress(Closed):  # raised by a closed store past the steps
-            await self.run(renew_until_stopped(self._core.claimer, self.clock, stopped))
+            await self.run(renew_until_stopped(self.core.claimer, self.clock, stopped, Wakeup(self.clock)))
 
     async def _settle(self, outcomes: list[tuple[BaseDelivery, Outcome]]) -> list[BaseDelivery]:
         return await self.run(self.core.claimer.settle(outcomes))

@@ -24,7 +24,7 @@ from astyqueue.queue.admin import dead_letters, deletion, inspection, receipts, 
 from astyqueue.queue.admin.dead_letters import RedriveOptions, Where
 from astyqueue.queue.producing.replay import ReplayOptions, ReplayReport
 from astyqueue.queue.runtime import QueueRuntime
-from astyqueue.store import AsyncStore, TransactionalStore
+from astyqueue.store import AsyncStore, Store, TransactionalStore
 
 T = TypeVar("T")
 
@@ -32,11 +32,11 @@ T = TypeVar("T")
 class QueueAdmin:
     """Inspection, settling by receipt, dead letters, settings. Ids and receipts may be given as text."""
 
-    def __init__(self, core: QueueRuntime, store: AsyncStore) -> None:
-        """`core` holds the parts that run the queue, `store` is where they read and write."""
+    def __init__(self, core: QueueRuntime, store: AsyncStore, blocking: Store) -> None:
+        """`core` holds the parts that run the queue, `store` is where they read and write; `blocking`: for threads."""
         self.store = store
         self._core = core
-        self._refuse_inside = store.refuse_inside if isinstance(store, TransactionalStore) else None
+        self._refuse_inside = blocking.refuse_inside if isinstance(blocking, TransactionalStore) else None
 
     @property
     def core(self) -> QueueRuntime:

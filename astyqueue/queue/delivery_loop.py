@@ -26,8 +26,11 @@ from astyqueue.waiting import Rest, Wakeup
 _log: Final = logging.getLogger("astyqueue.queue")
 
 
-def renew_until_stopped(claimer: Claimer, clock: Clock, stopped: Callable[[], bool]) -> Steps[None]:
-    """Take part without receiving, so that leases are renewed; after an error, try again in one second."""
+def renew_until_stopped(claimer: Claimer, clock: Clock, stopped: Callable[[], bool], pause: Wakeup) -> Steps[None]:
+    """Take part without receiving, so that leases are renewed; after an error, try again in one second.
+
+    Setting `pause` ends that second.
+    """
     while not stopped():
         try:
             yield from claimer.renew_leases(stopped)
@@ -35,19 +38,22 @@ def renew_until_stopped(claimer: Claimer, clock: Clock, stopped: Callable[[], bo
             return
         except AstyqueueError as error:
             log_event(_log, logging.ERROR, "renewal_failed", exc_info=error)
-            yield Rest(Wakeup(clock), clock.monotonic() + SECOND)
+            yield Rest(pause, clock.monotonic() + SECOND)
 
 
 class RenewalThread:
     """Runs `keeping` in a thread of its own while any thread is inside this context manager."""
 
-    def __init__(self, keeping: Callable[[Callable[[], bool]], None], wake: Callable[[], None]) -> None:
-        """`keeping` gets a function that is true once it must stop; `wake` makes it check that."""
+    def __init__(
+        self, keeping: Callable[[Callable[[], bool], Wakeup], None], wake: Callable[[], None], clock: Clock
+    ) -> None:
+        """`keeping` gets a function, true once it must stop, and a wakeup for its pauses; `wake` makes it check."""
         self._keeping = keeping
         self._wake = wake
+        self._clock = clock
         self._lock = threading.Lock()
         self._inside = 0
-        self._stop = threading.Event()
+        self._stop, self._pause = threading.Event(), Wakeup(clock)
         self._threads: list[threading.Thread] = []
 
     def __enter__(self) -> None:
@@ -55,10 +61,9 @@ class RenewalThread:
         with self._lock:
             self._inside += 1
             if self._inside == 1:
-                self._stop = threading.Event()
-                thread = threading.Thread(
-                    target=self._keeping, args=(self._stop.is_set,), name="astyqueue:renewal", daemon=True
-                )
+                self._stop, self._pause = threading.Event(), Wakeup(self._clock)
+                args = self._stop.is_set, self._pause
+                thread = threading.Thread(target=self._keeping, args=args, name="astyqueue:renewal", daemon=True)
                 thread.start()
                 self._threads = [*filter(threading.Thread.is_alive, self._threads), thread]
 
@@ -70,10 +75,13 @@ class RenewalThread:
             self._inside -= 1
             if not self._inside:
                 self._stop.set()
+                self._pause.set()
         self._wake()
 
     def join(self) -> None:
         """Wait until every thread that was started here has ended; close the queue first, so that they end."""
+        with self._lock:
+            self._pause.set()
         for thread in self._threads:
             if thread is not threading.current_thread():
                 thread.join()
@@ -87,14 +95,14 @@ class Later(NamedTuple):
 
 
 def delivery_loop(
-    receive: Callable[[], Received], keeper: RenewalThread, later: Later | None
+    receive: Callable[[], Received], keeper: Callable[[], RenewalThread], later: Later | None
 ) -> Generator[Delivery, None, None]:
     """Deliveries one after the other, each acked before the next unless it was settled, until the queue is closed.
 
-    `receive` waits for the next ones; `keeper` renews leases meanwhile. Without `later`, each ack is committed before
-    the next delivery is returned.
+    `receive` waits for the next ones; what `keeper` returns when the loop begins renews leases meanwhile. Without
+    `later`, each ack is committed before the next delivery is returned.
     """
-    with keeper, contextlib.suppress(Closed):
+    with keeper(), contextlib.suppress(Closed):
         try:
             while True:
                 yield from _in_turn(receive(), later)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import AbstractContextManager
 from datetime import datetime
@@ -32,6 +33,7 @@ from astyqueue.queue.sqlite_transaction import Transaction, open_transaction
 from astyqueue.spool import Spool
 from astyqueue.store import Store
 from astyqueue.triggers import Trigger
+from astyqueue.waiting import Wakeup
 
 
 class MessageQueue(QueueAdmin):
@@ -45,7 +47,7 @@ class MessageQueue(QueueAdmin):
         """Use `MessageQueue.builder()` or `connect(url).queue(name)`."""
         super().__init__(core, store)
         self._owns_store = owns_store
-        self._keeper = RenewalThread(self._keep, lambda: self._core.claimer.wake())  # noqa: PLW0108 - a fork changes _core
+        self._keepers: dict[int, RenewalThread] = {}
 
     @staticmethod
     def builder() -> QueueBuilder[MessageQueue]:
@@ -203,9 +205,16 @@ class MessageQueue(QueueAdmin):
     def _flush(self) -> None:
         self.run(self.core.claimer.flush())
 
-    def _keep(self, stopped: Callable[[], bool]) -> None:
+    def _keeper(self) -> RenewalThread:
+        """What renews leases in this process: a fork copies no threads, and may copy a lock that is held."""
+        return self._keepers.setdefault(os.getpid(), RenewalThread(self._keep, self._wake, self.clock))
+
+    def _wake(self) -> None:
+        self._core.claimer.wake()
+
+    def _keep(self, stopped: Callable[[], bool], pause: Wakeup) -> None:
         with contextlib.suppress(Closed):  # raised by a closed store past the steps
-            self.run(renew_until_stopped(self._core.claimer, self.clock, stopped))
+            self.run(renew_until_stopped(self.core.claimer, self.clock, stopped, pause))
 
     def _settle(self, outcomes: list[tuple[BaseDelivery, Outcome]]) -> list[BaseDelivery]:
         return self.run(self.core.claimer.settle(outcomes))
@@ -223,7 +232,7 @@ class MessageQueue(QueueAdmin):
             self.run(self._core.claimer.leave(for_good=True))
         finally:
             self._core.close()
-            self._keeper.join()
+            self._keeper().join()
             if self._owns_store:
                 self.store.close()
 

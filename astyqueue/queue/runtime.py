@@ -54,7 +54,7 @@ def new_client(clock: Clock) -> Client:
 class ReceiveRequest:
     """A consumer's request for up to `limit` deliveries, waiting at most `wait` microseconds (None: without limit).
 
-    `taken` are the deliveries it got.
+    `taken` are the deliveries it got, `given_back` those of them that it never saw.
     """
 
     limit: int
@@ -62,6 +62,7 @@ class ReceiveRequest:
     delivery_factory: DeliveryFactory
     renew: bool = False
     taken: list[BaseDelivery] = field(default_factory=list)
+    given_back: list[BaseDelivery] = field(default_factory=list)
 
 
 class QueueRuntime:
@@ -273,9 +274,10 @@ class QueueRuntime:
         return taken
 
     def give_back(self, order: ReceiveRequest) -> None:
-        """Give back at once the deliveries of a request whose caller will never see them."""
+        """Give back the deliveries of a request whose caller will never see them: the next leader commits that."""
         while order.taken:
-            self.claimer.give_back(order.taken.pop())
+            order.given_back.append(order.taken.pop())
+            self.claimer.give_back(order.given_back[-1])
 
     def configure(self, options: Mapping[str, object]) -> Steps[Settings]:
         """Change the queue's behaviour, in this process at once and in others within ten seconds."""

@@ -39,7 +39,8 @@ class Transaction:
 
     Use it in the thread that opened it, and for milliseconds: no other thread or process writes to the file meanwhile,
     not even to renew leases. A method that raises has changed nothing, so a caller that catches the error may commit
-    the rest.
+    the rest. Once SQLite, or a fork, has rolled the transaction back, every method and the end of the block raise
+    StoreError.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class Transaction:
         """The connection for statements of your own, on tables of your own in the same file.
 
         It commits and rolls back with the block: `commit`, `rollback` and `executescript` raise DatabaseError.
+        StoreError once the transaction was rolled back, by SQLite after an error or by a fork.
         """
         connection: sqlite3.Connection = self._opened.connection
         return connection

@@ -85,7 +85,11 @@ TWINS: Final = (
         differences={
             "for threads": "for tasks of an event loop",
             "in this thread": "in this task",
-            "Store": "AsyncStore",
+            "store: Store)": "store: AsyncStore, blocking: Store)",
+            "they read and write.": "they read and write; `blocking`: for threads.",
+            # Other threads carry out what a task awaits: they would wait for a transaction of the loop's thread.
+            "store.refuse_inside if isinstance(store,": "blocking.refuse_inside if isinstance(blocking,",
+            "import Store, TransactionalStore": "import AsyncStore, Store, TransactionalStore",
             "-> Iterator[Event]": "-> AsyncGenerator[Event, None]",
             "-> Iterator[Found]": "-> AsyncGenerator[Found, None]",
             "yield from self.run(inspection.next_browsed(self.core, browser))": (
@@ -107,23 +111,32 @@ TWINS: Final = (
     Twin(
         threads="astyqueue.queue.queue",
         tasks="astyqueue.aio.queue",
-        left_out=("transaction",),  # it keeps all others from writing, so it must not wait for an event loop
+        # A transaction keeps all others from writing, so it must not wait for an event loop; a task renews.
+        left_out=("transaction", "_keeper", "_wake"),
         differences={
             "for threads": "for tasks of an event loop",
             "from many threads": "from many tasks",
             "`connect(url)": "`(await connect(url))",
             "call `build()`": "`await ….build()`",
             "QueueBuilder[MessageQueue]": "QueueBuilder[Awaitable[MessageQueue]]",
-            "__init__(core, store)": "__init__(core, as_async(store))\n        self._blocking = store",
+            "__init__(core, store)": "__init__(core, as_async(store), store)\n        self._blocking = store",
             "    @property\n    def clock(self)": (
                 "    @property\n    def blocking(self) -> Blocking:\n"
                 '        """The same queue for threads: its calls block."""\n'
                 "        return Blocking(self._core, self._blocking)\n\n    @property\n    def clock(self)"
             ),
-            "        self._keeper = RenewalThread(self._keep, lambda: self._core.claimer.wake())"
-            "  # noqa: PLW0108 - a fork changes _core\n": "",
-            "            self._keeper.join()\n": "",
-            "import Later, RenewalThread, delivery_loop, renew_until_stopped": "import Deliveries, Later",
+            "        self._keepers: dict[int, RenewalThread] = {}\n": "",
+            "            self._keeper().join()\n": "",
+            "import Later, RenewalThread, delivery_loop, renew_until_stopped": "import Deliveries, Later, complete",
+            "        except BaseException:  # an interrupt or a cancellation may come when the steps have ended": (
+                "        except asyncio.CancelledError:\n            core.give_back(order)\n"
+                "            if order.given_back:  # perhaps no other task takes part, and would commit it\n"
+                "                await complete(self._flush)\n            raise\n"
+                "        except BaseException:  # an interrupt may come when the steps have ended"
+            ),
+            # Closing the deliveries cancels the task that renews, so nothing else ends its pause.
+            "Callable[[], bool], pause: Wakeup": "Callable[[], bool]",
+            "stopped, pause": "stopped, Wakeup(self.clock)",
             "-> Generator[Delivery, None, None]": "-> Deliveries",
             "delivery_loop(receive, self._keeper,": "Deliveries(receive, self._keep,",
             # Nothing closes an async generator when its loop is left, until the event loop does.

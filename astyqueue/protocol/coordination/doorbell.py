@@ -6,7 +6,6 @@ cannot claim from, because another one keeps it busy. Both are overwritten in pl
 
 from __future__ import annotations
 
-import contextlib
 import struct
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
@@ -75,11 +74,17 @@ def doorbell_cells(columns: list[Column]) -> DoorbellCells:
     return DoorbellCells(present.get(BELL), present.get(WANTED))
 
 
-def write_hints(hints: Sequence[Batch]) -> Steps[None]:
-    """Write hints in one request; without them, processes find a row a little later, so errors are ignored."""
+def write_hints(hints: Sequence[Batch]) -> Steps[bool]:
+    """Write hints in one request; without them, processes find a row a little later, so errors are ignored.
+
+    Returns whether they are surely written.
+    """
     if hints:
-        with contextlib.suppress(StoreError):
+        try:
             yield Send(hints[0], tuple(hints[1:]))
+        except StoreError:
+            return False
+    return True
 
 
 def _cell(queue: str, name: Name, value: bytes) -> Batch:

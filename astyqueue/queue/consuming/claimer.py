@@ -188,18 +188,18 @@ class Claimer:
     def take(self, waiter: Waiter, filled: Callable[[], bool], *, until: MonotonicUs | None) -> Steps[None]:
         """Take part until `filled`, or until the monotonic moment `until` has come and every row was checked since."""
         waiter.wakeup, waiter.error = Wakeup(self._clock), None
-        self._waiters.add(waiter)
         hurried = until is not None and until < self._clock.monotonic() + _PATIENT
         if hurried:  # it does not rest, so it reads no notices
             self._scheduler.activity.used()
-        request = self._scheduler.request(self._process.now(), ignoring_owners=hurried)
-
-        def over() -> bool:
-            return (
-                waiter.error is not None or filled() or (self._scheduler.answered(request) and self._lead.passed(until))
-            )
-
         try:
+            self._waiters.add(waiter)
+            request = self._scheduler.request(self._process.now(), ignoring_owners=hurried)
+
+            def over() -> bool:
+                if waiter.error is not None or filled():
+                    return True
+                return self._scheduler.answered(request) and self._lead.passed(until)
+
             yield from self._lead.take_part(over, waiter.wakeup, until=until)
         finally:
             self._waiters.remove(waiter)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable
 
@@ -76,10 +77,10 @@ class Leadership:
     def _in_line(
         self, done: Callable[[], bool], me: Wakeup, *, until: MonotonicUs | None, undo: Callable[[], None] | None
     ) -> Steps[None]:
-        with self._lock:
-            self._parties.append(me)
-        self.wake()
         try:
+            with self._lock:
+                self._parties.append(me)
+            self.wake()
             while not done():
                 yield from self._turn(me, until)
         except Exception:
@@ -87,7 +88,7 @@ class Leadership:
                 undo()
             raise
         finally:
-            with self._lock:
+            with self._lock, contextlib.suppress(ValueError):  # an interrupt came before it joined
                 self._parties.remove(me)
             self.wake()
 
@@ -121,11 +122,12 @@ class Participants:
         """Take part until `done`, or until an error ends it, which is raised."""
         wakeup = Wakeup(self._clock)
         ticket = SettleTicket(1, wakeup=wakeup)
-        self._tickets.append(ticket)
         try:
+            self._tickets.append(ticket)
             yield from self._lead.take_part(lambda: ticket.over or done(), wakeup, until=None)
         finally:
-            self._tickets.remove(ticket)
+            with contextlib.suppress(ValueError):  # an interrupt came before it joined
+                self._tickets.remove(ticket)
         if ticket.error is not None:
             raise ticket.error
 

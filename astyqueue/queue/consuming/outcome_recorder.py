@@ -224,7 +224,7 @@ class OutcomeRecorder:
         self.notifier.settled(pending.delivery, "lost" if lost else WORDS[type(pending.outcome)])
 
     def conclude_renewal(self, row: str, deliveries: Iterable[BaseDelivery], gone: set[Id], until: int) -> None:
-        """Record the renewal of a lease; of those `gone`, a delivery that was settled meanwhile has its own outcome."""
+        """Record the renewal of a lease; of those `gone`, a delivery that is or gets settled has its own outcome."""
         if not (gone or self.observers.on or self.notifier.present):  # the common case, kept cheap
             return
         kept: list[BaseDelivery] = []
@@ -232,7 +232,7 @@ class OutcomeRecorder:
             if delivery.id not in gone:
                 kept.append(delivery)
                 self.notifier.settled(delivery, WORDS[Extend])
-            elif not delivery.settled:
+            elif not delivery.decided:  # a transaction is settling it until it has recorded its commit
                 self.lost(delivery)
                 self.notifier.settled(delivery, "lost")
         if kept and self.observers.on:

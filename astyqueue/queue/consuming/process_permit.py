@@ -107,8 +107,8 @@ class ProcessPermit:
 
     @property
     def concerns(self) -> bool:
-        """Whether anything has to be kept: the queue has a limit, or had one when this process got its permit."""
-        return self._limit > 0 or self._held is not None
+        """Whether anything has to be kept: there is a limit, or was one when this process got a permit or stood by."""
+        return self._limit > 0 or self._held is not None or self._standing_by is not None
 
     @property
     def held(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 
 from astyqueue.clock import Clock
@@ -37,7 +38,8 @@ class Waiters:
         """Remove a waiter; it gets no deliveries afterwards."""
         at = self._clock.monotonic()
         with self._lock:
-            self._waiters.remove(waiter)
+            with contextlib.suppress(ValueError):  # an interrupt came before it was added
+                self._waiters.remove(waiter)
             if not self._waiters:
                 self._note(at, full=True)
 

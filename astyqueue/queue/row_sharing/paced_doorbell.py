@@ -24,6 +24,8 @@ from astyqueue.units import BEGINNING, NEVER, SECOND, MonotonicUs
 _SPEAKS_FOR: Final = SECOND // 200
 #: A notice stands for what this process does in the queue within ten seconds of it.
 _NOTICE_FOR: Final = 10 * SECOND
+#: After an error of the store the next notice waits a second, so that not every send waits for that error too.
+_NOTICE_AGAIN: Final = SECOND
 #: The pause after a ring was read until all current rows are probed once more, for sends just after it.
 _ECHO: Final = 3 * SECOND // 100
 #: (time since the last traffic here, least pause between two reads of the doorbell, the same pause in multiples of the
@@ -73,11 +75,26 @@ class PacedDoorbell:
         them all: a settle changes no header, and a blocked message is not new.
         """
         now = self._clock.now()
-        yield from doorbell.write_hints([*self._bell(rows, now, always=frees_group), *self._notice(now)])
+        yield from self._write(self._bell(rows, now, always=frees_group), now)
 
     def notify_idle(self) -> Steps[None]:
         """Have processes in which the queue is idle poll it: a message falls due earlier than they know."""
-        yield from doorbell.write_hints(self._notice(self._clock.now()))
+        yield from self._write([], self._clock.now())
+
+    def _write(self, bell: list[Batch], now: int) -> Steps[None]:
+        """Write the bell, and the notice unless one stands. One that a cancelled caller did not write is forgotten."""
+        notice, written = self._notice(now), None
+        try:
+            written = yield from doorbell.write_hints([*bell, *notice])
+        finally:
+            if notice and not written:
+                self._take_back(now, None if written is None else now - _NOTICE_FOR + _NOTICE_AGAIN)
+
+    def _take_back(self, noticed: int, instead: int | None) -> None:
+        """Take the notice of the moment `noticed` as one of `instead`; a later one stays as it is."""
+        with self._lock:
+            if self._noticed == noticed:
+                self._noticed = instead
 
     def _bell(self, rows: Iterable[str], now: int, *, always: bool = False) -> list[Batch]:
         """The bell, for processes in which the queue is in use. They poll all rows of a queue that has few."""

@@ -101,8 +101,8 @@ class Session:
 
     def roll_back(self) -> None:
         """Undo the changes since `begin`; a connection that fails to is closed, which does the same."""
-        connection = self._connected()
-        if not connection.in_transaction:
+        connection = self._connection
+        if connection is None or not connection.in_transaction:
             return
         try:
             connection.execute(sql.ROLLBACK)

@@ -7,7 +7,7 @@ import dataclasses
 import sqlite3
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -224,16 +224,21 @@ class SQLiteStore:
         until: MonotonicUs | None = None
         while True:
             with self._writers, session.lock:
-                begun, until = self._try_to_begin(session, until)
-                if begun:
-                    yield from self._transaction(session)
-                    return
+                begun, until = yield from self._transaction(session, until)
+            if begun:
+                return
             self._no_fork.wait()
 
-    def _transaction(self, session: Session) -> Iterator[Session]:
+    def _transaction(
+        self, session: Session, until: MonotonicUs | None
+    ) -> Generator[Session, None, tuple[bool, MonotonicUs | None]]:
+        """Yield the session if it begins; returns as `_try_to_begin`. An interrupt while it begins rolls back too."""
         try:
-            self._check_identity()
-            yield session
+            begun, until = self._try_to_begin(session, until)
+            if begun:
+                self._check_identity()
+                yield session
+            return begun, until
         finally:
             session.roll_back()
 

@@ -35,7 +35,11 @@ class SQLiteTransaction:
 
     @property
     def connection(self) -> sqlite3.Connection:
-        """The connection, in autocommit mode within the open transaction."""
+        """The connection, in autocommit mode within the open transaction.
+
+        StoreError once the transaction was rolled back: each further statement would be committed by itself.
+        """
+        self._check_open()
         return self._session.connection
 
     def read(self, wanted: tuple[Wanted, ...], *, exact: bool = False) -> list[list[Column]]:  # noqa: ARG002 - every read is exact
@@ -82,13 +86,16 @@ class SQLiteTransaction:
             yield
         finally:
             if self._session.is_connected:
-                self.connection.set_authorizer(None)
+                self._session.connection.set_authorizer(None)
 
     def check(self) -> None:
         """Raise, before the commit, if a change could not be written, or if SQLite ended the transaction by itself."""
         if self._failed is not None:
             raise self._failed
-        if not self._session.is_connected or not self.connection.in_transaction:
+        self._check_open()
+
+    def _check_open(self) -> None:
+        if not self._session.is_connected or not self._session.connection.in_transaction:
             message = (
                 f"{self._path}: the transaction was rolled back by SQLite after an error, or by a fork of its thread"
             )

@@ -19,6 +19,9 @@ from astyqueue.stores.cassandra.requests.attempt import Attempt, carried_out
 from astyqueue.stores.cassandra.requests.speculation import Speculation
 
 TOO_FEW = Unavailable("too few", consistency=ConsistencyLevel.LOCAL_QUORUM, required_replicas=2, alive_replicas=1)
+TOO_FEW_TO_AGREE = Unavailable(
+    "too few", consistency=ConsistencyLevel.LOCAL_SERIAL, required_replicas=2, alive_replicas=1
+)
 IN_VAIN = WriteTimeout("in vain", write_type=WriteType.CAS)
 
 
@@ -52,11 +55,15 @@ class Session:
 
 
 def attempted(
-    *answers: Asked, reading: bool = False, choosing: Wary | None = None, speculation: Speculation | None = None
+    *answers: Asked,
+    reading: bool = False,
+    commit: bool = False,
+    choosing: Wary | None = None,
+    speculation: Speculation | None = None,
 ) -> tuple[Session, Attempt]:
     session = Session(list(answers))
     profile = SimpleNamespace(load_balancing_policy=choosing)
-    return session, Attempt(session, "a change", profile, reading=reading, speculation=speculation)
+    return session, Attempt(session, "a change", profile, reading=reading, commit=commit, speculation=speculation)
 
 
 @pytest.fixture
@@ -70,6 +77,18 @@ def test_another_node_is_asked_when_one_knows_too_few_others_alive() -> None:
     assert carried_out(attempt.result()) == "done"
     assert attempt.nodes == 1
     assert session.begun == ["a change"] * 2
+
+
+def test_a_commit_is_sent_again_only_if_too_few_were_alive_to_agree_on_it() -> None:
+    """If too few were alive to write what was agreed on, it would be refused the second time, though it is applied."""
+    session, attempt = attempted(
+        Asked(["cut off"], TOO_FEW_TO_AGREE), Asked(["with the majority"], "done"), commit=True
+    )
+    assert carried_out(attempt.result()) == "done"
+    session, attempt = attempted(Asked(["one is down"], TOO_FEW), Asked(["another"], "refused"), commit=True)
+    with pytest.raises(Unavailable):
+        carried_out(attempt.result())
+    assert len(session.begun) == 1
 
 
 def test_when_a_node_says_so_again_too_few_are_alive() -> None:

@@ -177,6 +177,26 @@ def test_a_second_node_that_could_not_begin_says_nothing_about_the_first() -> No
 
 
 @pytest.mark.parametrize(
+    ("level", "kind"),
+    [
+        (ConsistencyLevel.SERIAL, StoreUnavailable),
+        (ConsistencyLevel.LOCAL_SERIAL, StoreUnavailable),
+        (ConsistencyLevel.LOCAL_QUORUM, OutcomeUnknown),
+        (ConsistencyLevel.QUORUM, OutcomeUnknown),
+        (ConsistencyLevel.ALL, OutcomeUnknown),
+        (None, OutcomeUnknown),
+    ],
+)
+def test_too_few_replicas_for_plain_writes_may_mean_that_a_commit_is_agreed_on(
+    level: int | None, kind: type[AstyqueueError]
+) -> None:
+    """Cassandra 4.0 and later counts them after the agreement, and those for the agreement before it."""
+    too_few = Unavailable("too few", consistency=level, required_replicas=3, alive_replicas=2)
+    assert type(failure_of_change(too_few, PLACE, commit=True)) is kind
+    assert type(failure_of_change(too_few, PLACE)) is StoreUnavailable
+
+
+@pytest.mark.parametrize(
     "error",
     [OverloadedErrorMessage(0x1001, "overloaded", None), IsBootstrappingErrorMessage(0x1002, "bootstrapping", None)],
 )

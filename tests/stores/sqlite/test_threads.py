@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import gc
 import os
 import sqlite3
@@ -18,6 +19,7 @@ from astyqueue.errors import Closed
 from astyqueue.store import Batch, Name, Put, Slice, Store
 from astyqueue.stores import open_store
 from astyqueue.stores.sqlite.connection import Writers
+from astyqueue.stores.sqlite.database import DatabaseFile
 from astyqueue.testing import TimeMachine
 
 ROW = "emails:0:0"
@@ -106,6 +108,30 @@ def waiting_for(writers: Writers, count: int) -> None:
     looking = threading.Condition()
     with looking:
         assert looking.wait_for(lambda: len(writers._waiting) >= count or looking.wait(0.001), PATIENCE)  # noqa: SLF001 - seen nowhere else
+
+
+def test_a_write_that_is_interrupted_while_it_begins_leaves_no_transaction_open(
+    path: Path, clock: TimeMachine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connections: list[sqlite3.Connection] = []
+    connect = DatabaseFile.connect
+
+    def connected(file: DatabaseFile) -> sqlite3.Connection:
+        connections.append(connect(file))
+        return connections[-1]
+
+    monkeypatch.setattr(DatabaseFile, "connect", connected)
+    url = f"sqlite:///{path}?busy_timeout=0"
+    with closing(open_store(url, clock=clock)) as store, closing(open_store(url, clock=clock)) as other:
+        store.send(Batch(ROW, puts=(Put(name(0), b""),)))
+        # The signal comes while SQLite runs the statement: Python calls its handler when `execute` has returned.
+        connections[0].set_progress_handler(_thread.interrupt_main, 1)
+        with pytest.raises(KeyboardInterrupt):
+            store.send(Batch(ROW, puts=(Put(name(1), b""),)))
+        connections[0].set_progress_handler(None, 1)
+        other.send(Batch(ROW, puts=(Put(name(2), b""),)))
+        store.send(Batch(ROW, puts=(Put(name(3), b""),)))
+        assert [column.name for column in store.read(WANTED)[0]] == [name(0), name(2), name(3)]
 
 
 def test_a_thread_that_ends_leaves_no_connection(store: Store, path: Path) -> None:

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -381,6 +382,26 @@ def test_what_cannot_be_done_as_asked_is_bad_input(play: Callable[[Scene], None]
         await delivery.ack()
 
     play(scene)
+
+
+async def is_refused(call: Awaitable[object]) -> None:
+    with pytest.raises(BadInput, match="transaction open"):
+        await call
+
+
+def test_a_call_inside_a_transaction_of_the_thread_of_the_loop_is_refused(tmp_path: Path) -> None:
+    """Another thread would carry it out, and wait for the transaction, whose end would wait for the call."""
+
+    async def whole() -> None:
+        async with await aio.connect(f"sqlite:///{tmp_path}/mail.db") as connection:
+            queue = await connection.queue("emails")
+            with queue.blocking.transaction() as tx:
+                tx.send("inside")
+                for call in (queue.send("beside"), queue.receive(), queue.counts()):
+                    await is_refused(call)
+            assert [delivery.body for delivery in await queue.receive(10)] == ["inside"]
+
+    asyncio.run(whole())
 
 
 def test_several_deliveries_are_acked_together(play: Callable[[Scene], None]) -> None:

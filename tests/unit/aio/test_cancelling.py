@@ -9,7 +9,9 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from astyqueue import aio
+from astyqueue.aio.delivery_loop import Deliveries
 from astyqueue.errors import OutcomeUnknown, StoreUnavailable
+from astyqueue.protocol.coordination.activity_log import read_notices
 from astyqueue.protocol.steps import Commit, Read, Request, Send, Steps, arun
 from astyqueue.store import Batch, Slice
 from astyqueue.stores.async_adapter import Threaded
@@ -123,6 +125,76 @@ def test_what_was_claimed_for_a_cancelled_consumer_is_delivered_again_at_once(
     play(scene)
 
 
+def test_what_was_claimed_for_the_only_consumer_of_a_process_is_free_again_once_it_is_cancelled(
+    play: Callable[[Scene], None], store: Slow, clock: TimeMachine
+) -> None:
+    async def scene(queue: aio.MessageQueue) -> None:
+        await queue.send_many(["a", "b"])
+        store.kept = Commit
+        receiving = asyncio.create_task(queue.receive(2))
+        await store.when_entered()
+        await cancelled(receiving)
+        store.open.set()
+        with pytest.raises(asyncio.CancelledError):
+            await receiving
+        async with await aio.MessageQueue.builder().store(store).name("emails").clock(clock).build() as another:
+            again = await another.receive(5)
+            assert sorted((str(one.body), one.attempt) for one in again) == [("a", 1), ("b", 1)]
+
+    play(scene)
+
+
+async def handle(deliveries: Deliveries, handled: list[object]) -> None:
+    handled.extend([delivery.body async for delivery in deliveries])
+
+
+@pytest.mark.parametrize("claiming", [False, True], ids=["waiting", "claiming"])
+def test_a_loop_whose_deliveries_another_task_closes_ends_and_takes_nothing_with_it(
+    play: Callable[[Scene], None], store: Slow, *, claiming: bool
+) -> None:
+    async def scene(queue: aio.MessageQueue) -> None:
+        handled: list[object] = []
+        deliveries = queue.deliveries(ahead=2)
+        loop = asyncio.create_task(handle(deliveries, handled))
+        await asyncio.wait([loop], timeout=0)
+        if claiming:
+            store.kept = Commit
+            await queue.send_many(["a", "b"])
+            await store.when_entered()
+        closing = asyncio.create_task(deliveries.aclose())
+        await asyncio.wait([closing], timeout=0)
+        store.open.set()
+        await closing
+        await loop
+        if not claiming:
+            await queue.send_many(["a", "b"])
+        again = await queue.receive(5)
+        assert (handled, [(one.body, one.attempt) for one in again]) == ([], [("a", 1), ("b", 1)])
+
+    play(scene)
+
+
+def test_a_loop_that_is_cancelled_while_another_task_closes_its_deliveries_is_cancelled(
+    play: Callable[[Scene], None], store: Slow
+) -> None:
+    async def scene(queue: aio.MessageQueue) -> None:
+        deliveries = queue.deliveries()
+        loop = asyncio.create_task(handle(deliveries, []))
+        await asyncio.wait([loop], timeout=0)
+        store.kept = Commit
+        await queue.send("a")
+        await store.when_entered()
+        closing = asyncio.create_task(deliveries.aclose())
+        await asyncio.wait([closing], timeout=0)
+        await cancelled(loop)
+        store.open.set()
+        await asyncio.wait([loop, closing])
+        assert (loop.cancelled(), closing.cancelled()) == (True, False)
+        assert [one.body for one in await queue.receive(5)] == ["a"]
+
+    play(scene)
+
+
 def test_an_ack_that_was_cancelled_stands(play: Callable[[Scene], None], store: Slow) -> None:
     """A task that is cancelled while it waits for a commit has settled the message all the same."""
 
@@ -143,6 +215,26 @@ def test_an_ack_that_was_cancelled_stands(play: Callable[[Scene], None], store: 
         await queue.send("something else")
         assert [delivery.body for delivery in await queue.receive(5)] == ["something else"]
         assert queue.stats.lost == 0
+
+    play(scene)
+
+
+def test_the_next_send_after_a_cancelled_one_writes_the_notice_for_idle_processes(
+    play: Callable[[Scene], None], store: Slow, clock: TimeMachine
+) -> None:
+    async def scene(queue: aio.MessageQueue) -> None:
+        clock.advance("1h")
+        began = clock.now()
+        store.kept = Send
+        sending = asyncio.create_task(queue.send("a"))
+        await store.when_entered()
+        await cancelled(sending)
+        store.open.set()
+        with pytest.raises(asyncio.CancelledError):
+            await sending
+        assert await queue.run(read_notices(began, clock.now())) == []
+        await queue.send("b")
+        assert [one.queue for one in await queue.run(read_notices(began, clock.now()))] == ["emails"]
 
     play(scene)
 

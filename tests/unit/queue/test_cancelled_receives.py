@@ -11,8 +11,11 @@ import pytest
 from astyqueue import Hook, Message, MessageQueue, Vetoed
 from astyqueue.protocol.layout.columns import Type
 from astyqueue.protocol.steps import Commit, Request
+from astyqueue.queue.consuming.leader_follower import Leadership
+from astyqueue.queue.consuming.waiters import Waiters
 from astyqueue.queue.delivery.base_delivery import BaseDelivery, Waiter
 from astyqueue.queue.delivery.delivery import Received
+from astyqueue.queue.row_sharing.row_scheduler import RowScheduler
 from astyqueue.store import Batch
 from astyqueue.stores.memory import MemoryStore
 from astyqueue.testing import Faulty, TimeMachine
@@ -155,3 +158,26 @@ def test_a_hook_may_send_receive_and_settle_when_it_is_told_of_an_outcome(clock:
             raise
     assert hook.told == [("one", "acked"), ("other", "acked"), ("follow-up", "acked")]
     assert queue.counts().total == 0
+
+
+@pytest.mark.parametrize(
+    ("part", "step"), [(Leadership, "wake"), (RowScheduler, "request"), (Waiters, "add"), (Leadership, "take_part")]
+)
+def test_a_thread_that_is_interrupted_while_it_joins_the_line_leaves_it(
+    clock: TimeMachine, monkeypatch: pytest.MonkeyPatch, part: type, step: str
+) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    queue = MessageQueue.builder().store(MemoryStore(clock)).name("emails").clock(clock).build()
+    queue.send("work")
+    with monkeypatch.context() as patched:
+        patched.setattr(part, step, interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            queue.receive()
+    with ThreadPoolExecutor(1) as threads:
+        receiving = threads.submit(queue.receive)
+        try:
+            assert [delivery.body for delivery in receiving.result(timeout=DEADLINE)] == ["work"]
+        finally:
+            queue.close()

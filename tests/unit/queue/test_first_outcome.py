@@ -10,6 +10,7 @@ from datetime import timedelta
 import pytest
 
 from astyqueue import MessageQueue
+from astyqueue.clock import SystemClock
 from astyqueue.errors import AlreadySettled, Vetoed
 from astyqueue.protocol.settling.outcomes import ACK, Extend
 from astyqueue.queue.builder import QueueBuilder
@@ -19,6 +20,7 @@ from astyqueue.queue.delivery.delivery import Delivery
 from astyqueue.queue.delivery_loop import RenewalThread
 from astyqueue.queue.hooks import Hook
 from astyqueue.testing import TimeMachine
+from astyqueue.waiting import Wakeup
 
 DEADLINE = 10
 
@@ -170,12 +172,12 @@ def test_keeping_leases_again_and_again_leaves_no_thread_behind() -> None:
     told: list[bool] = []
     everybody = threading.Semaphore(0)
 
-    def keeping(stopped: Callable[[], bool]) -> None:
+    def keeping(stopped: Callable[[], bool], _: Wakeup) -> None:
         assert ask.wait(DEADLINE)
         told.append(stopped())
         everybody.release()
 
-    keeper = RenewalThread(keeping, lambda: None)
+    keeper = RenewalThread(keeping, lambda: None, SystemClock())
     for _ in range(5):
         with keeper:
             pass

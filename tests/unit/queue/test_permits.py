@@ -432,3 +432,16 @@ def test_nothing_is_left_to_a_process_that_waited_and_has_gone_in_order(
     with builder.build() as later:
         [delivery] = later.receive()
         delivery.ack()
+
+
+def test_a_stand_by_whose_queue_has_lost_its_limit_can_be_closed(
+    builder: QueueBuilder[MessageQueue], another: MessageQueue
+) -> None:
+    with builder.build() as active:
+        active.configure(max_active_processes=1)
+        another.core.settings_sync.settings = active.settings
+        active.send_many([1, 2])
+        assert [len(queue.receive()) for queue in (active, another)] == [1, 0]
+        another.configure(max_active_processes=0)
+        another.close()
+        assert active.permits().standby == []

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -14,18 +14,21 @@ from types import FrameType
 import pytest
 
 import astyqueue
-from astyqueue import Delivery, Hook, MessageQueue
+from astyqueue import Delivery, Hook, Message, MessageQueue
 from astyqueue.clock import SystemClock
 from astyqueue.errors import Closed, LeaseLost, OutcomeUnknown, StoreError, StoreUnavailable
+from astyqueue.model.envelope import MessageId
 from astyqueue.protocol.settling.outcomes import ACK
 from astyqueue.protocol.steps import Commit, Request, Steps
 from astyqueue.queue.delivery.base_delivery import BaseDelivery
 from astyqueue.queue.runtime import ReceiveRequest
 from astyqueue.store import Store
+from astyqueue.stores import open_store
 from astyqueue.stores.memory import MemoryStore
 from astyqueue.testing import Failing, Recording, TimeMachine
 from astyqueue.testing.faults import Faulty
 from astyqueue.waiting import Rest
+from tests.support.forks import beside_threads, in_a_fork
 from tests.support.places import Place
 
 #: Longer than the part of a lease of thirty seconds after which it is renewed.
@@ -63,7 +66,7 @@ def renew(queue: MessageQueue) -> None:
 
 
 def _until_rest(steps: Steps[None]) -> Steps[None]:
-    with contextlib.closing(steps):
+    with closing(steps):
         request = next(steps)
         while not isinstance(request, Rest):
             try:
@@ -177,6 +180,38 @@ def test_a_lease_that_is_lost_before_it_is_renewed_is_reported_once_for_each_mes
             deliveries[0].ack()
 
 
+@dataclass
+class Renewing(Told):
+    """Renews what is due between the commit of a transaction and what follows from that in this process."""
+
+    queue: MessageQueue | None = None
+
+    def after_send(self, message: Message, sent: MessageId) -> None:  # noqa: ARG002 - as a hook has them
+        if self.queue:
+            renew(self.queue)
+
+
+def test_a_renewal_does_not_report_as_lost_what_a_transaction_has_just_acked(
+    tmp_path: Path, clock: TimeMachine
+) -> None:
+    told = Renewing()
+    with (
+        closing(open_store(f"sqlite:///{tmp_path}/mail.db", clock=clock)) as store,
+        open_queue(store, clock, told) as queue,
+    ):
+        queue.send("work")
+        [delivery] = receive(queue, 1)
+        clock.advance(HALF)
+        told.queue = queue
+        with queue.transaction() as tx:
+            tx.send("bill")
+            tx.ack(delivery)
+        told.queue = None
+        queue.core.claimer.notifier.finish(10)
+        assert (delivery.settled, told.outcomes) == ("acked", [("work", "acked")])
+        assert (queue.stats.lost, queue.stats.acked) == (0, 1)
+
+
 @pytest.mark.parametrize("applied", [True, False])
 def test_a_renewal_of_unknown_outcome_is_read_back(clock: TimeMachine, *, applied: bool) -> None:
     store = Failing(MemoryStore(clock), OutcomeUnknown("no answer"), at=2, of=(Commit,), applied=applied)
@@ -246,6 +281,10 @@ class HeldUp(Faulty):
         super().close()
 
 
+def renewal_threads() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "astyqueue:renewal"]
+
+
 def test_a_queue_that_was_closed_uses_its_store_no_more() -> None:
     store = HeldUp()
     with MessageQueue.builder().store(store).name("emails").lease("1s").build() as queue:
@@ -253,7 +292,7 @@ def test_a_queue_that_was_closed_uses_its_store_no_more() -> None:
         for _ in queue.deliveries():
             assert store.reading.wait(DEADLINE)
             break
-    assert not [thread for thread in threading.enumerate() if thread.name == "astyqueue:renewal"]
+    assert not renewal_threads()
     store.close()
 
 
@@ -268,3 +307,83 @@ def test_the_thread_that_renews_ends_quietly_when_the_store_is_closed_first() ->
     deliveries.close()
     with pytest.raises(Closed):
         queue.close()
+
+
+class Away(Faulty):
+    """A store that takes no commits while it is away."""
+
+    def __init__(self, clock: TimeMachine) -> None:
+        super().__init__(MemoryStore(clock))
+        self.away = False
+
+    def perform(self, request: Request) -> object:
+        if self.away and isinstance(request, Commit):
+            reason = "away"
+            raise StoreUnavailable(reason)
+        return super().perform(request)
+
+
+@pytest.mark.parametrize("ends", ["loop", "queue"])
+def test_the_thread_that_renews_ends_with_its_loop_or_queue_in_the_pause_after_an_error(
+    clock: TimeMachine, caplog: pytest.LogCaptureFixture, ends: str
+) -> None:
+    store = Away(clock)
+    queue = open_queue(store, clock)
+    queue.send("work")
+    deliveries = queue.deliveries()
+    next(deliveries)
+    clock.when_waiting(1)
+    store.away = True
+    clock.advance(HALF)
+    clock.when_waiting(1)
+    store.away = False
+    assert "renewal_failed" in caplog.text
+    [thread] = renewal_threads()
+    if ends == "loop":
+        deliveries.close()
+        thread.join(DEADLINE)
+        assert not thread.is_alive()
+    queue.close()
+    assert not thread.is_alive()
+
+
+@beside_threads
+def test_a_message_that_a_child_process_works_on_longer_than_its_lease_is_not_delivered_again(
+    tmp_path: Path, clock: TimeMachine
+) -> None:
+    """The child uses the queue of its parent first for the loop, as a worker does that was forked in advance."""
+    url = f"sqlite:///{tmp_path}/mail.db"
+    builder = MessageQueue.builder().store(url).clock(clock).name("emails").options(lease="10s")
+    queue = builder.build()
+    queue.send("long work")
+
+    def work() -> bool:
+        deliveries = queue.deliveries()
+        next(deliveries)
+        for _ in range(10):
+            clock.when_waiting(1)
+            clock.advance("4s")
+        clock.when_waiting(1)
+        again = MessageQueue.builder().store(url).clock(clock).name("emails").build().receive()
+        return not list(again)
+
+    assert in_a_fork(work)
+    queue.close()
+
+
+@beside_threads
+def test_a_child_of_a_process_inside_a_loop_renews_its_own_leases(tmp_path: Path) -> None:
+    queue = MessageQueue.builder().store(f"sqlite:///{tmp_path}/mail.db").name("emails").build()
+    queue.send_many(["of the parent", "of the child"])
+    of_the_parent = queue.deliveries()
+    next(of_the_parent)
+
+    def work() -> bool:
+        deliveries = queue.deliveries()
+        next(deliveries)
+        return any(thread.is_alive() for thread in renewal_threads())
+
+    held = in_a_fork(work)
+    of_the_parent.close()
+    queue.close()
+    assert held

@@ -6,7 +6,7 @@ import os
 import signal
 import sqlite3
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from astyqueue.model.event import Kind
 from astyqueue.queue.builder import QueueBuilder
 from astyqueue.queue.delivery.base_delivery import BaseDelivery
 from astyqueue.queue.delivery.delivery import Delivery
+from astyqueue.queue.sqlite_transaction import Transaction
 from astyqueue.testing import TimeMachine
 from tests.support.places import Place
 
@@ -329,18 +330,58 @@ def test_a_handler_commits_its_work_with_the_ack(queue: MessageQueue, file: Path
     assert (bodies(queue), queue.stats.lost, queue.stats.acked) == ([], 0, 3)
 
 
-def test_a_fork_inside_the_block_rolls_back(queue: MessageQueue, file: Path) -> None:
-    def fork() -> None:
+def fork(_: Transaction) -> None:
+    if (child := os.fork()) == 0:
+        os._exit(0)
+    os.waitpid(child, 0)
+
+
+def insert_or_roll_back(tx: Transaction) -> None:
+    with pytest.raises(sqlite3.IntegrityError):
+        tx.connection.execute("INSERT OR ROLLBACK INTO booked VALUES ('apples')")
+
+
+@pytest.mark.parametrize("roll_back", [fork, insert_or_roll_back])
+def test_the_end_of_a_block_that_was_rolled_back_raises(
+    queue: MessageQueue, file: Path, roll_back: Callable[[Transaction], None]
+) -> None:
+    def rolled_back() -> None:
         with queue.transaction() as tx:
             book(tx.connection, "apples")
-            if (child := os.fork()) == 0:
-                os._exit(0)
-            os.waitpid(child, 0)
+            roll_back(tx)
 
     with pytest.raises(StoreError, match="rolled back"):
-        fork()
+        rolled_back()
     assert booked(file) == []
     queue.send("afterwards")
+
+
+@pytest.mark.parametrize("roll_back", [fork, insert_or_roll_back])
+def test_nothing_is_stored_by_a_block_that_goes_on_after_a_rollback(
+    queue: MessageQueue, file: Path, roll_back: Callable[[Transaction], None]
+) -> None:
+    delivery = received(queue)
+
+    def goes_on() -> None:
+        with queue.transaction() as tx:
+            book(tx.connection, "apples")
+            tx.send("a bill")
+            roll_back(tx)
+            further: tuple[Callable[[], object], ...] = (
+                lambda: tx.ack(delivery),
+                lambda: tx.send("a parcel"),
+                lambda: tx.send_many(["two", "three"]),
+                lambda: book(tx.connection, "pears"),
+            )
+            for act in further:
+                with pytest.raises(StoreError, match="rolled back"):
+                    act()
+
+    with pytest.raises(StoreError, match="rolled back"):
+        goes_on()
+    assert (booked(file), bodies(queue), delivery.settled) == ([], ["apples"], None)
+    assert (queue.stats.sent, queue.stats.acked) == (1, 0)
+    delivery.ack()
 
 
 @pytest.mark.every_store

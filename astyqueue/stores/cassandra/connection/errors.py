@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from cassandra import (
+    ConsistencyLevel,
     DriverException,
     ReadFailure,
     RequestValidationException,
@@ -33,11 +34,14 @@ FAILURES: Final = (DriverException, NoHostAvailable, ConnectionException, ErrorM
 
 #: The server rejected the request without executing any of it.
 _REFUSED: Final = (RequestValidationException, RefusedByServer)
-#: Nothing was sent to a replica: the driver had no connection, or the coordinator knew too few live replicas.
+#: Nothing was sent to a replica: the driver had no connection, or the coordinator knew too few live replicas. A commit
+#: may be past its agreement then: see `may_be_decided`.
 #: (The driver does not resend a request after an error, so "no host available" means that there was no connection.)
 _NOT_TRIED: Final = (NoHostAvailable, Unavailable)
 #: A coordinator that is overloaded or bootstrapping raises these before it forwards a plain write to replicas.
 _NOT_BEGUN: Final = (OverloadedErrorMessage, IsBootstrappingErrorMessage)
+
+_SERIAL: Final = (ConsistencyLevel.SERIAL, ConsistencyLevel.LOCAL_SERIAL)
 
 #: The reason code of a replica whose read scanned too many tombstones.
 _TOMBSTONES: Final = 0x0001
@@ -84,15 +88,29 @@ def failure_of_read(error: Exception, place: str, *, exact_slice: bool = False) 
     return StoreUnavailable(f"{place}: {describe(error)}. Nothing was read; try again")
 
 
-def failure_of_change(error: Exception, place: str, *, nodes: int = 1, plain: bool = False) -> AstyqueueError:
+def may_be_decided(error: Exception) -> bool:
+    """Whether a commit may be agreed on although the coordinator knew too few live replicas.
+
+    Before the Paxos agreement it counts the replicas for that, and reports the serial level. Cassandra 4.0 and later
+    counts those for the level of plain writes after the agreement, when it writes what was agreed on; if too few are
+    alive, the next round of the row writes that.
+    """
+    return isinstance(error, Unavailable) and error.consistency not in _SERIAL
+
+
+def failure_of_change(
+    error: Exception, place: str, *, nodes: int = 1, plain: bool = False, commit: bool = False
+) -> AstyqueueError:
     """The error to raise for the driver's error in a send or a commit; OutcomeUnknown unless it surely changed nothing.
 
     With several `nodes`, one that did not begin says nothing about the others, which have not answered yet. An
     overloaded coordinator does not begin a `plain` send; a commit may be past its Paxos agreement when it raises that.
+    A `commit` may also be when too few replicas are alive for plain writes.
     """
     if isinstance(error, _REFUSED):
         return _refused(error, place)
     not_tried = isinstance(error, _NOT_TRIED) or (plain and isinstance(error, _NOT_BEGUN))
+    not_tried = not_tried and not (commit and may_be_decided(error))
     if not_tried and (nodes <= 1 or isinstance(error, NoHostAvailable)):
         return StoreUnavailable(f"{place}: {describe(error)}. Nothing was changed; try again")
     return OutcomeUnknown(

@@ -17,6 +17,7 @@ from cassandra.query import Statement
 
 from astyqueue.clock import SystemClock
 from astyqueue.stores.cassandra.connection.cluster import Wary
+from astyqueue.stores.cassandra.connection.errors import may_be_decided
 from astyqueue.stores.cassandra.requests.speculation import Speculation
 from astyqueue.units import SECOND, MonotonicUs
 from astyqueue.waiting import Wakeup
@@ -58,7 +59,8 @@ class Attempt:
 
     The driver replaces a broken connection within a quarter of a second, and until then has no node to send to if no
     other is left. In that case it sent nothing, so every request may be retried, commits too. The same holds when a
-    node knows too few live replicas: it did not begin, and if only that node is cut off, another one can.
+    node knows too few live replicas: it did not begin, and if only that node is cut off, another one can. Only a commit
+    may be decided then, and is not sent again: it would be refused, as if another had changed the row.
     """
 
     def __init__(
@@ -68,6 +70,7 @@ class Attempt:
         profile: ExecutionProfile,
         *,
         reading: bool = False,
+        commit: bool = False,
         speculation: Speculation | None = None,
         paging_state: bytes | None = None,
     ) -> None:
@@ -80,6 +83,7 @@ class Attempt:
         self._statement = statement
         self._profile = profile
         self._reading = reading
+        self._commit = commit
         self._speculation = speculation
         self._paging_state = paging_state
         self._until = WATCH.monotonic() + int(REQUEST_SECONDS * SECOND)
@@ -124,9 +128,9 @@ class Attempt:
         except NoHostAvailable:
             if self._is_over:
                 raise
-        except Unavailable:
+        except Unavailable as error:
             self._demote()
-            if self._is_over or not self._is_news():
+            if self._is_over or not self._is_news() or (self._commit and may_be_decided(error)):
                 raise
         except (OverloadedErrorMessage, IsBootstrappingErrorMessage):
             self._demote()

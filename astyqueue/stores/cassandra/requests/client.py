@@ -118,7 +118,7 @@ class Conversation:
         try:
             answer = yield from asked.result()
         except FAILURES as error:
-            raise failure_of_change(error, self._place, nodes=asked.nodes) from error
+            raise failure_of_change(error, self._place, nodes=asked.nodes, commit=True) from error
         rows = answer.current_rows
         if rows[0][0]:
             return Committed()
@@ -132,7 +132,8 @@ class Conversation:
         return [self._attempt(each, profile, reading=True) for each in asked]
 
     def _attempt(self, statement: Statement, profile: ExecutionProfile, *, reading: bool = False) -> Attempt:
-        return Attempt(self._session, statement, profile, reading=reading, speculation=self._speculation)
+        commit = profile is self._committing
+        return Attempt(self._session, statement, profile, reading=reading, commit=commit, speculation=self._speculation)
 
     def _profile(self, level: int, **settings: object) -> ExecutionProfile:
         """An execution profile with the load balancing of the session."""

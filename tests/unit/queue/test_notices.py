@@ -1,0 +1,68 @@
+"""The notice for idle processes: written once in ten seconds, and again if it was not written."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+
+from astyqueue.errors import OutcomeUnknown, StoreError, StoreUnavailable
+from astyqueue.model.settings import Layout
+from astyqueue.protocol.layout.rows import Ring
+from astyqueue.protocol.steps import Request, Send, Steps
+from astyqueue.queue.row_sharing.paced_doorbell import PacedDoorbell
+from astyqueue.testing import TimeMachine
+
+
+@pytest.fixture
+def bell(clock: TimeMachine) -> PacedDoorbell:
+    """That of a queue of one row, which is not rung: only notices are written."""
+    return PacedDoorbell(Ring("emails", Layout()), clock)
+
+
+def writes(steps: Steps[None], error: StoreError | None = None) -> int:
+    """How many notices are written; `error` is what the store answers."""
+    batches = 0
+    with contextlib.suppress(StopIteration):
+        request: Request = next(steps)
+        while True:
+            assert isinstance(request, Send)
+            batches += 1 + len(request.more)
+            request = steps.throw(error) if error else steps.send(None)
+    return batches
+
+
+def test_a_notice_stands_for_ten_seconds(bell: PacedDoorbell, clock: TimeMachine) -> None:
+    assert [writes(bell.ring([])), writes(bell.ring([])), writes(bell.notify_idle())] == [1, 0, 0]
+    clock.advance("9.9s")
+    assert writes(bell.ring([])) == 0
+    clock.advance("0.1s")
+    assert writes(bell.ring([])) == 1
+
+
+def test_a_notice_of_a_caller_that_was_cancelled_is_written_by_the_next(bell: PacedDoorbell) -> None:
+    cancelled = bell.ring([])
+    next(cancelled)
+    assert writes(bell.ring([])) == 0
+    cancelled.close()
+    assert [writes(bell.ring([])), writes(bell.ring([]))] == [1, 0]
+
+
+@pytest.mark.parametrize("error", [StoreUnavailable("away"), OutcomeUnknown("no answer")])
+def test_a_notice_that_the_store_did_not_take_is_written_again_a_second_later(
+    bell: PacedDoorbell, clock: TimeMachine, error: StoreError
+) -> None:
+    assert [writes(bell.ring([]), error), writes(bell.ring([]))] == [1, 0]
+    clock.advance("1s")
+    assert [writes(bell.ring([])), writes(bell.ring([]))] == [1, 0]
+    clock.advance("9s")
+    assert writes(bell.ring([])) == 0
+
+
+def test_a_cancelled_caller_leaves_a_later_notice_as_it_is(bell: PacedDoorbell, clock: TimeMachine) -> None:
+    slow = bell.ring([])
+    next(slow)
+    clock.advance("11s")
+    assert writes(bell.ring([])) == 1
+    slow.close()
+    assert writes(bell.ring([])) == 0
