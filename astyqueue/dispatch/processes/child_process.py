@@ -20,6 +20,7 @@ from astyqueue.clock import instant
 from astyqueue.dispatch.processes import forwarded_delivery
 from astyqueue.dispatch.processes.channel import Channel, Frame
 from astyqueue.dispatch.processes.forwarded_delivery import crossing
+from astyqueue.dispatch.worker_log import log_safely
 from astyqueue.errors import AstyqueueError, ChildDied, HandlerFailed, Reject, Retry, Snooze
 from astyqueue.queue.delivery.delivery import Delivery
 from astyqueue.text import reason_of
@@ -86,7 +87,8 @@ class ChildProcess:
     def wait_until_ready(self) -> bool:
         """Wait until it has imported what it needs; False if it ended before."""
         if not self._ready:
-            self._ready = self._channel.receive() is not None
+            with contextlib.suppress(Exception):  # what it wrote cannot be read: it is of no use
+                self._ready = self._channel.receive() == ("ready",)
         return self._ready
 
     def begin(self, address: str, delivery: Delivery) -> bool:
@@ -100,8 +102,22 @@ class ChildProcess:
     def finish(self, delivery: Delivery) -> None:
         """Wait for the end of what `begin` began, and meanwhile do what its handler asks for.
 
-        Raises the outcome that the handler chose, `HandlerFailed` for an error, and `ChildDied` if the process ended.
+        Raises the outcome that the handler chose, `HandlerFailed` for an error, and `ChildDied` if the process ended,
+        or had to be killed because its answer was not read to the end: the rest would count for the next delivery.
         """
+        try:
+            answer = self._answer(delivery)
+        except BaseException as error:
+            self.kill()
+            message = f"its answer could not be read ({reason_of(error)}), and {self.end()}"
+            raise ChildDied(message) from error
+        if answer is None:
+            raise ChildDied(self.end())
+        *outcome, self.memory = answer
+        _raise_outcome(outcome)
+
+    def _answer(self, delivery: Delivery) -> Frame | None:
+        """How the handler ended, and the memory of the process; None if that ended first."""
         with contextlib.suppress(OSError):  # the channel is broken, as at the end of the process
             while (frame := self._channel.receive()) is not None:
                 match frame:
@@ -109,11 +125,12 @@ class ChildProcess:
                         self._channel.send(_told(delivery, call, arguments))
                     case ("log", (values,)):
                         _log(values)
-                    case (*answer, memory):
-                        self.memory = memory
-                        _raise_outcome(answer)
-                        return
-        raise ChildDied(self.end())
+                    case (str(), *_, int()):
+                        return frame
+                    case _:
+                        message = f"unknown frame {frame!r:.80}"
+                        raise TypeError(message)
+        return None
 
     def kill(self) -> None:
         """Kill it, and the processes that its handler started in its group."""
@@ -160,6 +177,7 @@ def _pickled(error: BaseException) -> bytes:
     return packed
 
 
+@log_safely
 def _log(values: dict[str, object]) -> None:
     """Handle a log record of a child as if it were made here."""
     record = logging.makeLogRecord(values)

@@ -117,3 +117,14 @@ def following(delivery: Delivery) -> None:
         delivery.then("second", key="k", delay="1h", headers={"who": "ada"}, expires="1h", max_attempts=2)
     if delivery.body == "elsewhere":
         delivery.then("second", queue=MessageQueue.builder().store("memory://").name("other").build())
+
+
+def logging_then_held(delivery: Delivery) -> None:
+    """Log, wait until the test writes to a named pipe, and log once more; a message without one fails."""
+    body: Any = delivery.body
+    if "go" not in body:
+        message = f"message {body['number']} was not done"
+        raise LookupError(message)
+    logging.getLogger("shop").warning("begins")
+    Path(body["go"]).read_text(encoding="utf-8")
+    logging.getLogger("shop").warning("ends")

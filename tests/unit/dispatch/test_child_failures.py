@@ -1,0 +1,79 @@
+"""What goes wrong between a dispatcher and its child processes costs the message concerned at most an attempt."""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+
+import pytest
+
+from astyqueue.dispatch.dispatcher import Dispatcher
+from astyqueue.dispatch.handlers.handler import Call
+from astyqueue.dispatch.processes.channel import Channel, Frame
+from tests.unit.dispatch import in_children
+from tests.unit.dispatch.conftest import Stages
+from tests.unit.dispatch.stage import Stage
+from tests.unit.dispatch.test_stuck import Lines, lines
+
+__all__ = ["lines"]
+
+
+def begun(stage: Stage, call: Call, *, timeout: str | None = None, per_child: int | None = None) -> Dispatcher:
+    builder = Dispatcher.builder().queue(stage.queue).handler(call, kind="process", timeout=timeout)
+    return stage.begin(builder.processes(1, max_tasks_per_child=per_child).build())
+
+
+def outcomes_of(stage: Stage, number: int) -> list[str]:
+    """The outcomes of the message whose body says this number."""
+    return [outcome for body, outcome in stage.heard.outcomes if isinstance(body, dict) and body["number"] == number]
+
+
+class Refusing(logging.Filter):
+    def filter(self, record: logging.LogRecord) -> bool:
+        message = f"no request id in {record.name}"
+        raise KeyError(message)
+
+
+def test_a_log_filter_that_raises_does_not_end_the_wait_for_the_answer_of_a_child(stage: Stage, tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    os.mkfifo(go)
+    log, refusing = logging.getLogger("shop"), Refusing()
+    log.addFilter(refusing)
+    try:
+        begun(stage, in_children.logging_then_held)
+        stage.queue.send({"number": 1, "go": str(go)})
+        stage.when(lambda: stage.stats.received == 1)
+        go.write_text("go", encoding="utf-8")
+        stage.queue.send({"number": 2})
+        stage.when(lambda: bool(outcomes_of(stage, 1) and outcomes_of(stage, 2)))
+    finally:
+        log.removeFilter(refusing)
+    assert outcomes_of(stage, 1) == ["acked"]
+    assert "acked" not in outcomes_of(stage, 2)
+
+
+def test_a_child_whose_answer_cannot_be_read_is_killed_and_its_next_message_gets_its_own_outcome(
+    stages: Stages, monkeypatch: pytest.MonkeyPatch, lines: Lines
+) -> None:
+    real, read = Channel.receive, [0]
+
+    def receive(channel: Channel) -> Frame | None:
+        frame = real(channel)
+        read[0] += frame != ("ready",)
+        if read[0] == 1:
+            read[0] += 1
+            message = "bad marshal data"
+            raise ValueError(message)
+        return frame
+
+    stage = stages(backoff=0)
+    monkeypatch.setattr(Channel, "receive", receive)
+    begun(stage, in_children.logging_then_held)
+    stage.queue.send({"number": 2})
+    stage.when_settled(2)
+    assert "acked" not in outcomes_of(stage, 2)
+    first, second = (line.getMessage() for line in lines.of("retry")[:2])
+    assert "ValueError: bad marshal data" in first
+    assert "message 2 was not done" in second
+    assert "killed" in lines.first("child_died").getMessage()
