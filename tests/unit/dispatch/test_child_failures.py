@@ -77,3 +77,14 @@ def test_a_child_whose_answer_cannot_be_read_is_killed_and_its_next_message_gets
     assert "ValueError: bad marshal data" in first
     assert "message 2 was not done" in second
     assert "killed" in lines.first("child_died").getMessage()
+
+
+def test_a_thread_that_a_handler_left_behind_in_a_child_settles_no_later_message(stages: Stages, lines: Lines) -> None:
+    stage = stages(max_attempts=1)
+    begun(stage, in_children.leaving_a_thread_behind)
+    stage.queue.send({"number": 1})
+    stage.when_settled(1)
+    stage.queue.send({"number": 2})
+    stage.when_settled(2)
+    assert [outcomes_of(stage, 1), outcomes_of(stage, 2)] == [["acked"], ["rejected"]]
+    assert "the handler of this delivery has ended" in lines.first("dead").getMessage()
