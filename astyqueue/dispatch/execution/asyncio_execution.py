@@ -88,6 +88,8 @@ class CoroutinePool:
         #: Called when nothing of a line that leaves is in flight any more and, once it was shut, nothing at all.
         self.on_change: Callable[[], None] = _ignore
         self.threads: list[threading.Thread] = []
+        #: Whether no delivery will be taken: never, as the event loop goes on.
+        self.ended = False
         self._callers_loop = callers_loop
         self._loop: asyncio.AbstractEventLoop | None = None
         self._context = callers_loop.context if callers_loop else Context()
@@ -99,9 +101,7 @@ class CoroutinePool:
         self._batches: dict[Delivery, AwaitedBatch] = {}
         self._interrupted: set[Delivery] = set()
         self._ended = 0
-        self._called = False
-        self._filling = False
-        self._shut = False
+        self._called = self._filling = self._shut = False
         self._watchdog = LoopWatchdog(
             lambda: len(self._in_flight) + len(self._batches), self._tell_blocked, blocked_after
         )

@@ -39,6 +39,10 @@ class Pool(Protocol):
     def free(self) -> FreeSlots:
         """Which of them have nothing to do."""
 
+    @property
+    def ended(self) -> bool:
+        """Whether no delivery will be taken any more."""
+
     def add_queue(self, queue: WaitingLine, /) -> None:
         """Take deliveries of this line from now on."""
 
@@ -182,6 +186,11 @@ class WaitingLines:
     def __len__(self) -> int:
         """The number of deliveries that wait."""
         return sum(len(line.ready) for line in self)
+
+    @property
+    def to_be_taken(self) -> int:
+        """The number of deliveries that wait and that a pool will take, also once the pools were shut."""
+        return sum(len(line.ready) for line in self if not line.pool.ended)
 
     def start(self) -> None:
         """Have the pools take deliveries."""

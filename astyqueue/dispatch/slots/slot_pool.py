@@ -96,6 +96,7 @@ class SlotPool:
         #: For each queue that leaves, the slots that may have a message of it.
         self._leaving: dict[ConsumerManager[Delivery], set[_Slot]] = {}
         self._resting = 0
+        self._left = 0
         self._shut = False
         self._died: deque[tuple[_Slot, BaseException]] = deque()
         self._deaths: deque[MonotonicUs] = deque(maxlen=_DEATHS)
@@ -168,6 +169,11 @@ class SlotPool:
         """Whether all slots rest or have left, except `but` of them."""
         return self._resting >= self.size - but
 
+    @property
+    def ended(self) -> bool:
+        """Whether all slots have left, so that no delivery will be taken."""
+        return self._left >= self.size
+
     def shut(self) -> None:
         """Have each slot end when it finds nothing to take."""
         with self._lock:
@@ -205,6 +211,7 @@ class SlotPool:
             slot.rests = True
             self._resting += 1
             shut = self._shut
+            self._left += shut
         if self._leaving:
             self._goes_on(slot, None)
         if shut:
