@@ -77,10 +77,15 @@ class HandlerSupervisor:
             self.subscriptions = (*self.subscriptions, subscription)
         return True
 
+    @property
+    def staying(self) -> tuple[Subscription, ...]:
+        """The queues that are not leaving."""
+        with self._lock:
+            return tuple(one for one in self.subscriptions if one not in self._leaving)
+
     def serves(self, queue: QueueIdentity) -> bool:
         """Whether it has this queue, and that is not leaving."""
-        with self._lock:
-            return any(one.identity == queue for one in self.subscriptions if one not in self._leaving)
+        return any(one.identity == queue for one in self.staying)
 
     def remove(self, subscription: Subscription) -> None:
         """Claim no more from a queue, let its handlers finish, record their outcomes, and forget it."""

@@ -146,9 +146,9 @@ class SlotPool:
                     busy.discard(slot)
 
     def forget_queue(self, queue: ServedQueue) -> None:
-        """Forget a queue that no slot is busy with any more."""
+        """Forget a queue that no slot is busy with any more; it may never have been added."""
         with self._lock:
-            del self._queues[queue.ready.manager]
+            self._queues.pop(queue.ready.manager, None)
             self._leaving.pop(queue.ready.manager, None)
 
     def is_busy_with(self, queue: ServedQueue) -> bool:
