@@ -27,6 +27,8 @@ _CLAIM_LEAVES_WITHIN: Final = 0.5
 #: The pause between looks at a queue that leaves while messages to be handled here, at most once, wait for a slot, or
 #: while its last claim is under way.
 _LEAVING: Final = SECOND // 10
+#: The pause after an error of this thread's own work: where no thread can be started now, one may be a second later.
+_AGAIN: Final = SECOND
 
 
 class HandlerSupervisor:
@@ -108,23 +110,41 @@ class HandlerSupervisor:
 
     def run(self) -> None:
         """Supervise until a drain is requested, then drain; errors are logged and do not stop it."""
-        while self._drained_by is None:
-            self._look_after()
-            self._let_leave()
-            waits = any(len(one.waiting) or one.may_bring or one.ends_claims for one in tuple(self._leaving))
-            self._rest(self._clock.monotonic() + _LEAVING if waits else ENDLESS)
-        log_event(logging.INFO, "drain", queues=some(one.name for one in self.subscriptions))
-        self._each(lambda one: one.shut())
-        self._wait()
-        self._each(lambda one: one.abandon())
-        self._wait_for_outcomes()
-        self._end_claims()
-        self._each(lambda one: one.abandon())
-        self._each(lambda one: one.leave())
-        self._pools.close()
-        self.on_left()
-        log_event(logging.INFO, "stopped")
-        self.finish()
+        try:
+            while self._drained_by is None:
+                self._guarded(self._supervise)
+            log_event(logging.INFO, "drain", queues=some(one.name for one in self.subscriptions))
+            for stage in (
+                lambda: self._each(lambda one: one.shut()),
+                self._wait,
+                lambda: self._each(lambda one: one.abandon()),
+                self._wait_for_outcomes,
+                self._end_claims,
+                lambda: self._each(lambda one: one.abandon()),
+                lambda: self._each(lambda one: one.leave()),
+                self._pools.close,
+                self.on_left,
+            ):
+                self._guarded(stage)
+            log_event(logging.INFO, "stopped")
+        finally:
+            self.finish()
+
+    def _supervise(self) -> None:
+        """Look after the handlers and the queues that leave once, and rest."""
+        self._look_after()
+        self._guarded(self._let_leave)
+        waits = any(len(one.waiting) or one.may_bring or one.ends_claims for one in tuple(self._leaving))
+        self._rest(self._clock.monotonic() + _LEAVING if waits else ENDLESS)
+
+    def _guarded(self, part: Callable[[], None]) -> None:
+        """Do a part of this thread's work; after an error, which is logged, look again after a pause."""
+        try:
+            part()
+        except BaseException as error:  # noqa: BLE001 - without this thread no handler is given up, and no drain ends
+            log_event(logging.ERROR, "supervision_failed", error=reason_of(error))
+            log_traceback(error)
+            self._alarm = min(self._alarm, self._clock.monotonic() + _AGAIN)
 
     def finish(self) -> None:
         """Say that nothing runs any more: at the end of `run`, or instead of it."""
@@ -169,10 +189,13 @@ class HandlerSupervisor:
     def _look_after(self) -> None:
         """Replace threads that died, give up executions past their deadline, report stuck handlers."""
         self._alarm = ENDLESS
+        self._guarded(self._replace_dead)
+        self._each(lambda one: one.give_up())
+        self._guarded(self._watch_stuck)
+
+    def _replace_dead(self) -> None:
         if (error := self._pools.replace_dead()) is not None:
             self._on_end(error)
-        self._each(lambda one: one.give_up())
-        self._watch_stuck()
 
     def _watch_stuck(self) -> None:
         """Report stuck handlers once a minute, and at once when a queue has lost its last slot.

@@ -98,6 +98,8 @@ class SlotPool:
         self._resting = 0
         self._left = 0
         self._shut = False
+        #: The slots that died and that no other thread has taken the place of yet.
+        self._missing = 0
         self._died: deque[tuple[_Slot, BaseException]] = deque()
         self._deaths: deque[MonotonicUs] = deque(maxlen=_DEATHS)
 
@@ -117,9 +119,13 @@ class SlotPool:
             for manager, queue in self._queues.items():
                 if manager not in self._leaving:
                     self._serve(slot, queue)
+            try:
+                slot.thread.start()  # with the lock, so that it knows of each queue that is added or removed meanwhile
+            except BaseException:
+                slot.consumer.close()
+                raise
             self._slots.append(slot)
             self.threads.append(slot.thread)
-        slot.thread.start()
 
     def _serve(self, slot: _Slot, queue: ServedQueue) -> None:
         slot.consumer.add_queue(queue.ready.manager, weight=queue.weight, selector=self._selector)
@@ -167,12 +173,12 @@ class SlotPool:
 
     def is_idle(self, but: int) -> bool:
         """Whether all slots rest or have left, except `but` of them."""
-        return self._resting >= self.size - but
+        return self._resting + self._missing >= self.size - but
 
     @property
     def ended(self) -> bool:
         """Whether all slots have left, so that no delivery will be taken."""
-        return self._left >= self.size
+        return self._left + self._missing >= self.size
 
     def shut(self) -> None:
         """Have each slot end when it finds nothing to take."""
@@ -227,7 +233,10 @@ class SlotPool:
         return True
 
     def replace_dead(self) -> ThreadsDied | None:
-        """Start a thread for each that died; returns an error at the eleventh death within a minute."""
+        """Start a thread for each that died; returns an error at the eleventh death within a minute.
+
+        If a thread cannot be started, that raises, and the next call tries again.
+        """
         while self._died:
             slot, error = self._died.popleft()
             now = self._clock.monotonic()
@@ -242,7 +251,10 @@ class SlotPool:
             self._goes_on(slot, None)
             if again:
                 return ThreadsDied(name, _DEATHS + 1, reason_of(error))
+            self._missing += 1
+        while self._missing:
             self._start_slot("again")
+            self._missing -= 1
         return None
 
 
