@@ -51,8 +51,7 @@ class BatchExecutions:
 
     def carry_out(self, first: Delivery) -> None:
         """Gather the deliveries that come after the first, and handle all of them."""
-        begun = [self._executions.begin(delivery) for delivery in self._gathered(first)]
-        executions = [execution for execution in begun if execution is not None]
+        executions = self._begun(self._gathered(first))
         if not executions:
             return
         for execution in executions[1:]:
@@ -64,6 +63,21 @@ class BatchExecutions:
                 self._executions.give_back(execution)
             else:
                 self._executions.end(execution, error)
+
+    def _begun(self, batch: list[Delivery]) -> list[BegunExecution]:
+        """Begin the executions of a batch; after an error none of them, and the leases of the others run out."""
+        begun: list[BegunExecution] = []
+        try:
+            for delivery in batch:
+                if (execution := self._executions.begin(delivery)) is not None:
+                    begun.append(execution)  # noqa: PERF401 - those before an error count
+        except BaseException:
+            for delivery in batch:
+                delivery.renew_until = self._clock.now()
+            for execution in begun:
+                self._executions.give_back(execution)
+            raise
+        return begun
 
     def _gathered(self, first: Delivery) -> list[Delivery]:
         batch, until = [first], self._clock.monotonic() + self._batch.within

@@ -190,6 +190,7 @@ class SlotPool:
 
     def _run(self, slot: _Slot) -> None:
         pull, queues = slot.consumer.pull, self._queues
+        pulled: Pulled[Delivery] | None = None
         try:
             while (pulled := pull() or self._pull_when_woken(slot)) is not None:
                 slot.queue = queue = queues[pulled.manager]
@@ -199,6 +200,8 @@ class SlotPool:
                 queue.executions.carry_out(pulled.ready.message)
                 slot.queue = None
         except BaseException as error:  # noqa: BLE001 - as when memory runs out; another thread takes this one's place
+            if pulled is not None:  # its lease runs out, and it is handed out again
+                pulled.ready.message.renew_until = self._clock.now()
             self._died.append((slot, error))
             self.on_change()
 

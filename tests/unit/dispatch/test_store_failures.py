@@ -11,6 +11,7 @@ import pytest
 
 from astyqueue.dispatch.dispatcher import Dispatcher
 from astyqueue.dispatch.handlers.handler import Call
+from astyqueue.dispatch.running_executions import Execution, ExecutionsUnderWay
 from astyqueue.dispatch.slots import SlotPool
 from astyqueue.errors import ThreadsDied
 from astyqueue.model.envelope import FORMAT
@@ -21,7 +22,7 @@ from astyqueue.queue.delivery.delivery import Delivery
 from astyqueue.queue.hooks import Hook
 from astyqueue.store import Batch, Put
 from astyqueue.testing import Faulty, TimeMachine
-from tests.support.places import Place
+from tests.support.places import ONE_ROW, Place
 from tests.unit.dispatch.conftest import Stages
 from tests.unit.dispatch.stage import DEADLINE, Stage
 
@@ -176,6 +177,32 @@ def test_a_thread_that_cannot_be_started_in_the_place_of_one_that_died_is_tried_
     assert handled.wait(DEADLINE)
     dispatcher.drain(None)
     assert 'supervision_failed error="RuntimeError: can\'t start new thread"' in caplog.messages
+
+
+@pytest.mark.parametrize("batch", [None, (2, "1h")])
+def test_the_messages_of_a_handler_thread_that_died_are_handed_out_again(
+    stages: Stages, clock: TimeMachine, monkeypatch: pytest.MonkeyPatch, batch: tuple[int, str] | None
+) -> None:
+    stage, begin = stages(clock, lease="1m", **ONE_ROW), ExecutionsUnderWay.begin
+    failed, handled = threading.Event(), threading.Semaphore(0)
+
+    def begins(under_way: ExecutionsUnderWay, delivery: Delivery, now: int) -> Execution | None:
+        if delivery.body == "two" and not failed.is_set():
+            failed.set()
+            raise MemoryError
+        return begin(under_way, delivery, now)
+
+    monkeypatch.setattr(ExecutionsUnderWay, "begin", begins)
+    stage.queue.send_many(["one", "two"], headers={"task": "t"})
+    builder = Dispatcher.builder().queue(stage.queue, threads=1, backlog=2)
+    dispatcher = stage.begin(builder.handler(lambda _: handled.release(), task="t", batch=batch).build())
+    assert failed.wait(DEADLINE)
+    clock.when_waiting(3)
+    clock.advance("2m")
+    for _ in range(1 if batch else 2):
+        assert handled.acquire(timeout=DEADLINE)
+    dispatcher.drain(None)
+    assert stage.stats.acked == 2
 
 
 def test_a_drain_ends_while_no_thread_can_be_started_in_the_place_of_one_that_died(
