@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import Counter
 from collections.abc import Callable
 from itertools import chain
 from typing import Final
@@ -260,7 +261,9 @@ class HandlerSupervisor:
         """Whether no delivery waits for a slot and no handler runs, except those given up."""
         if any(one.waiting.to_be_taken for one in self.subscriptions):
             return False
-        return self._pools.is_idle(but=sum(one.executions.under_way.slots_held for one in self.subscriptions))
+        held = Counter(pool for one in self.subscriptions for pool in one.waiting.held_by_batches)
+        held[self._pools.threads_of_handlers] = sum(one.executions.under_way.slots_held for one in self.subscriptions)
+        return self._pools.is_idle(held)
 
 
 def _ignore() -> None:

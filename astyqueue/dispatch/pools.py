@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -209,9 +209,9 @@ class HandlerPools:
         errors = [pool.replace_dead() for pool in self]
         return next(filter(None, errors), None)
 
-    def is_idle(self, but: int) -> bool:
-        """Whether no handler runs in any pool, except in `but` of the threads."""
-        return all(pool.is_idle(but if pool is self.threads_of_handlers else 0) for pool in self)
+    def is_idle(self, held: Mapping[Pool, int]) -> bool:
+        """Whether no handler runs in any pool, except in the threads that are `held` by handlers that were given up."""
+        return all(pool.is_idle(held.get(pool, 0)) for pool in self)
 
     @staticmethod
     def is_busy_with(lines: WaitingLines) -> bool:

@@ -153,7 +153,7 @@ class CoroutinePool:
     def is_idle(self, but: int = 0) -> bool:
         """Whether nothing is in flight but what was given up; `but` counts threads, and is not used."""
         del but
-        return not self._filling and len(self._in_flight) <= len(self._interrupted)
+        return not self._filling and {*tuple(self._in_flight)} <= self._interrupted
 
     def shut(self) -> None:
         """Call `on_change` when the last coroutine has ended."""

@@ -39,6 +39,7 @@ class BatchExecutions:
         self._clock = clock
         self._wakeup = Wakeup(clock)
         self._shut = False
+        self._leader: BegunExecution | None = None
         # Between batches it has no credit, so that the slot is woken for the next delivery, and not this consumer.
         self._credit = Credit(permitted=False)
         self._consumer: Consumer[Delivery] = Consumer(self._wakeup.set, credit=self._credit)
@@ -54,6 +55,7 @@ class BatchExecutions:
         executions = self._begun(self._gathered(first))
         if not executions:
             return
+        self._leader = executions[0]
         for execution in executions[1:]:
             execution.leader = executions[0]
             execution.deadline = executions[0].deadline  # so that all are given up together
@@ -63,6 +65,13 @@ class BatchExecutions:
                 self._executions.give_back(execution)
             else:
                 self._executions.end(execution, error)
+        self._leader = None
+
+    @property
+    def given_up(self) -> bool:
+        """Whether its handler runs on although its batch was given up: its slot is busy with nothing that counts."""
+        leader = self._leader
+        return leader is not None and self._executions.under_way.is_given_up(leader)
 
     def _begun(self, batch: list[Delivery]) -> list[BegunExecution]:
         """Begin the executions of a batch; after an error none of them, and the leases of the others run out."""

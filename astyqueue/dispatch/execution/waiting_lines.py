@@ -192,6 +192,12 @@ class WaitingLines:
         """The number of deliveries that wait and that a pool will take, also once the pools were shut."""
         return sum(len(line.ready) for line in self if not line.pool.ended)
 
+    @property
+    def held_by_batches(self) -> list[Pool]:
+        """The pools whose slot a batch handler holds that was given up."""
+        batches = ((line.pool, line.executions) for line in self)
+        return [pool for pool, one in batches if isinstance(one, BatchExecutions) and one.given_up]
+
     def start(self) -> None:
         """Have the pools take deliveries."""
         with self._lock:
