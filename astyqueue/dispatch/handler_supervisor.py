@@ -249,11 +249,12 @@ class HandlerSupervisor:
             one.claims_ended(max(0, until - real.monotonic()) / SECOND)
 
     def _wait_for_outcomes(self) -> None:
-        """Wait for threads that are handing in the outcome of a handler that has ended, or it would not be recorded."""
+        """Wait for threads that are handing in the outcome of a handler that has ended, or it would not be recorded.
+
+        And for those that have gathered a batch: they give back what may not begin any more.
+        """
         until = self._clock.monotonic() + _CONCLUDED_WITHIN
-        while (
-            any(one.executions.under_way.concluding for one in self.subscriptions) and self._clock.monotonic() < until
-        ):
+        while any(one.concludes for one in self.subscriptions) and self._clock.monotonic() < until:
             self._attention.wait(until)
 
     @property

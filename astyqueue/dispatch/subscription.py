@@ -268,6 +268,11 @@ class Subscription:
         """Whether its claims are to end, and one is still under way."""
         return self._claims is not None and self._claims.ending
 
+    @property
+    def concludes(self) -> bool:
+        """Whether a thread is about to hand in an outcome, or to begin a batch or give it back."""
+        return self.executions.under_way.concluding or self.waiting.gathers
+
     def leave(self) -> None:
         """Record the last outcomes; a slot whose handler still runs ends after it."""
         self.waiting.forget()

@@ -39,6 +39,8 @@ class BatchExecutions:
         self._clock = clock
         self._wakeup = Wakeup(clock)
         self._shut = False
+        #: Whether it has deliveries that neither wait nor are under way.
+        self.gathers = False
         self._leader: BegunExecution | None = None
         # Between batches it has no credit, so that the slot is woken for the next delivery, and not this consumer.
         self._credit = Credit(permitted=False)
@@ -52,7 +54,7 @@ class BatchExecutions:
 
     def carry_out(self, first: Delivery) -> None:
         """Gather the deliveries that come after the first, and handle all of them."""
-        executions = self._begun(self._gathered(first))
+        executions = self._gathered_and_begun(first)
         if not executions:
             return
         self._leader = executions[0]
@@ -72,6 +74,17 @@ class BatchExecutions:
         """Whether its handler runs on although its batch was given up: its slot is busy with nothing that counts."""
         leader = self._leader
         return leader is not None and self._executions.under_way.is_given_up(leader)
+
+    def _gathered_and_begun(self, first: Delivery) -> list[BegunExecution]:
+        self.gathers = True
+        try:
+            batch = self._gathered(first)
+            executions = self._begun(batch)
+        finally:
+            self.gathers = False
+        if len(executions) < len(batch):  # at a stop, which waits until these are given back
+            self._executions.on_concluded()
+        return executions
 
     def _begun(self, batch: list[Delivery]) -> list[BegunExecution]:
         """Begin the executions of a batch; after an error none of them, and the leases of the others run out."""

@@ -193,6 +193,11 @@ class WaitingLines:
         return sum(len(line.ready) for line in self if not line.pool.ended)
 
     @property
+    def gathers(self) -> bool:
+        """Whether a batch handler's deliveries neither wait nor are under way."""
+        return any(isinstance(line.executions, BatchExecutions) and line.executions.gathers for line in self)
+
+    @property
     def held_by_batches(self) -> list[Pool]:
         """The pools whose slot a batch handler holds that was given up."""
         batches = ((line.pool, line.executions) for line in self)
