@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Final
 
-from astyqueue.clock import instant
+from astyqueue.clock import SystemClock, instant
 from astyqueue.dispatch.processes import forwarded_delivery
 from astyqueue.dispatch.processes.channel import Channel, Frame
 from astyqueue.dispatch.processes.forwarded_delivery import crossing
@@ -24,9 +24,11 @@ from astyqueue.dispatch.worker_log import log_safely
 from astyqueue.errors import AstyqueueError, ChildDied, HandlerFailed, Reject, Retry, Snooze
 from astyqueue.queue.delivery.delivery import Delivery
 from astyqueue.text import reason_of
+from astyqueue.units import SECOND, MonotonicUs
 
 #: Seconds that a child gets to end when it is not needed any more.
 _ENDED_WITHIN: Final = 2.0
+_CLOCK: Final = SystemClock()
 #: The first statements of a child: it imports what its parent could import.
 _START: Final = (
     "import sys; ends = map(int, sys.argv[1:4]); sys.path[:] = sys.argv[4:]; "
@@ -55,26 +57,26 @@ class ChildProcess:
 
     def __init__(self, options: ProcessOptions, addresses: Iterable[str]) -> None:
         """Start it, and have it import what is at these addresses; the first call waits until it is ready."""
-        self._life, life = socket.socketpair()
-        incoming, answers = os.pipe()
-        deliveries, outgoing = os.pipe()
-        self._channel = Channel(incoming, outgoing)
         self._lock = threading.Lock()
         self._ready = False
+        self._ends_by: MonotonicUs | None = None
         self.memory = 0
-        theirs = (deliveries, answers, life.fileno())
-        try:
+        with contextlib.ExitStack() as theirs, contextlib.ExitStack() as ours:
+            self._life, life = socket.socketpair()
+            ours.callback(self._life.close)
+            theirs.callback(life.close)
+            incoming, answers = _pipe(ours, theirs)
+            deliveries, outgoing = _pipe(theirs, ours)
+            passed = (deliveries, answers, life.fileno())
             self._process = subprocess.Popen(  # noqa: S603 - this interpreter
-                [*_interpreter(), "-c", _START, *map(str, theirs), *sys.path],
+                [*_interpreter(), "-c", _START, *map(str, passed), *sys.path],
                 stdin=subprocess.DEVNULL,
-                pass_fds=theirs,
+                pass_fds=passed,
                 process_group=0,
                 env={**os.environ, **options.environment, CHILD_OF: str(os.getpid())},
             )
-        finally:
-            os.close(deliveries)
-            os.close(answers)
-            life.close()
+            ours.pop_all()
+        self._channel = Channel(incoming, outgoing)
         level = logging.getLogger().getEffectiveLevel()
         with contextlib.suppress(OSError):  # it is dead already, which `wait_until_ready` finds
             self._channel.send((level, options.max_rss is not None, list(addresses)))
@@ -142,6 +144,18 @@ class ChildProcess:
     def ask_to_end(self) -> None:
         """Have it exit, as it handles nothing."""
         self._channel.close()
+        if self._ends_by is None:
+            self._ends_by = _CLOCK.monotonic() + int(_ENDED_WITHIN * SECOND)
+
+    def has_ended(self) -> bool:
+        """Whether it has exited since `ask_to_end`; it is killed, without a wait, when its time for that is over."""
+        with self._lock:
+            ended = self._process.poll() is not None
+        if not ended and self._ends_by is not None and _CLOCK.monotonic() >= self._ends_by:
+            self.kill()
+        if ended:
+            self._life.close()
+        return ended
 
     def end(self) -> str:
         """End it: it exits by itself, or is killed after 2 seconds. Returns how it ended; more calls do nothing."""
@@ -152,6 +166,14 @@ class ChildProcess:
         code = self._process.wait()
         self._life.close()
         return _how_it_ended(code)
+
+
+def _pipe(reads: contextlib.ExitStack, writes: contextlib.ExitStack) -> tuple[int, int]:
+    """A new pipe, whose ends these close."""
+    read_end, write_end = os.pipe()
+    reads.callback(os.close, read_end)
+    writes.callback(os.close, write_end)
+    return read_end, write_end
 
 
 def _interpreter() -> list[str]:

@@ -103,6 +103,10 @@ def logging_lines(_: Delivery) -> None:
     logging.getLogger("shop").warning("from a %s", "child")
 
 
+def doing_nothing(_: Delivery) -> None:
+    """Return at once."""
+
+
 def unfinished(_: Delivery) -> object:
     return (number for number in range(3))
 

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from astyqueue.dispatch.dispatcher import Dispatcher
 from astyqueue.dispatch.handlers.handler import Call
+from astyqueue.dispatch.processes import children
 from astyqueue.dispatch.processes.channel import Channel, Frame
+from astyqueue.dispatch.processes.child_process import ChildProcess, ProcessOptions
+from astyqueue.testing import TimeMachine
 from tests.unit.dispatch import in_children
 from tests.unit.dispatch.conftest import Stages
 from tests.unit.dispatch.stage import Stage
@@ -88,3 +93,66 @@ def test_a_thread_that_a_handler_left_behind_in_a_child_settles_no_later_message
     stage.when_settled(2)
     assert [outcomes_of(stage, 1), outcomes_of(stage, 2)] == [["acked"], ["rejected"]]
     assert "the handler of this delivery has ended" in lines.first("dead").getMessage()
+
+
+def no_fork(*_: object, **__: object) -> ChildProcess:
+    raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+
+def test_a_message_that_was_done_is_acked_though_the_next_child_cannot_be_started(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, lines: Lines
+) -> None:
+    made: list[ChildProcess] = []
+
+    def second_fails(options: ProcessOptions, addresses: list[str]) -> ChildProcess:
+        fails = len(made) == 1 and not lines.of("child_not_started")
+        made.append(no_fork() if fails else ChildProcess(options, addresses))
+        return made[-1]
+
+    monkeypatch.setattr(children, "ChildProcess", second_fails)
+    stage.queue.send_many([1, 2])
+    dispatcher = begun(stage, in_children.doing_nothing, per_child=1)
+    stage.when_settled(2)
+    dispatcher.drain(None)
+    assert sorted(map(str, stage.heard.outcomes)) == ["(1, 'acked')", "(2, 'acked')"]
+    assert "again_in=100ms" in lines.first("child_not_started").getMessage()
+
+
+def test_a_message_given_up_while_no_child_can_be_started_keeps_no_drain(
+    stages: Stages, clock: TimeMachine, monkeypatch: pytest.MonkeyPatch, lines: Lines
+) -> None:
+    stage = stages(clock, lease="1h", max_attempts=1)
+    monkeypatch.setattr(children, "ChildProcess", no_fork)
+    stage.queue.send(1)
+    dispatcher = begun(stage, in_children.doing_nothing, timeout="5s")
+    stage.when(lambda: stage.stats.received == 1)
+    lines.first("child_not_started")
+    stage.when(lambda: bool(dispatcher.presence._workload.running()))  # noqa: SLF001 - what `astyqueue workers` shows
+    clock.advance("5s")
+    dispatcher.drain(None)
+    assert not dispatcher.running
+
+
+def test_a_child_that_cannot_be_started_leaves_no_descriptors(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subprocess, "Popen", no_fork)
+    before = {*Path("/dev/fd").iterdir()}
+    with pytest.raises(BlockingIOError):
+        ChildProcess(ProcessOptions(1), [])
+    assert {*Path("/dev/fd").iterdir()} <= before
+
+
+def test_the_exit_of_a_worn_child_is_waited_for_by_no_message(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    ended: list[str] = []
+
+    def end(child: ChildProcess) -> str:
+        ended.append("waited for")
+        return real(child)
+
+    real = ChildProcess.end
+    monkeypatch.setattr(ChildProcess, "end", end)
+    stage.queue.send_many([1, 2, 3])
+    dispatcher = begun(stage, in_children.doing_nothing, per_child=1)
+    stage.when_settled(3)
+    assert ended == []
+    dispatcher.drain(None)
+    assert ended
