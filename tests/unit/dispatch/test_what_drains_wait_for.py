@@ -1,4 +1,4 @@
-"""A drain waits for all handlers that run, but those that were given up."""
+"""A drain waits for all handlers that run but those that were given up, also one that comes during the start."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from astyqueue.dispatch.dispatcher import Dispatcher
 from astyqueue.testing import TimeMachine
 from tests.unit.dispatch.conftest import Stages
-from tests.unit.dispatch.stage import DEADLINE, Gate
+from tests.unit.dispatch.stage import DEADLINE, Gate, Stage
 from tests.unit.dispatch.test_stuck import Lines, lines
 
 __all__ = ["lines"]
@@ -65,3 +65,29 @@ def test_coroutines_that_run_are_waited_for_beside_a_batch_that_was_given_up(
     dispatcher.drain(None)
     loops[0].call_soon_threadsafe(batch_may_end.set)
     assert ("one", "acked") in stage.heard.outcomes
+
+
+def test_a_signal_handler_that_drains_in_the_middle_of_the_start_does_not_finish_it_early(
+    still: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dispatcher = Dispatcher.builder().queue(still.queue).handler(print).build()
+    start, wait, hold = threading.Thread.start, dispatcher._monitor._wait, threading.Event()  # noqa: SLF001 - held below
+    finished: list[bool] = []
+
+    def waits() -> None:
+        assert hold.wait(DEADLINE)
+        wait()
+
+    def starts(thread: threading.Thread) -> None:
+        for _ in range(2 if thread.name == "astyqueue:monitor" and not finished else 0):
+            dispatcher.drain(wait=False)
+            finished.append(dispatcher._monitor.finished.is_set())  # noqa: SLF001 - what `run` waits for
+        start(thread)
+
+    monkeypatch.setattr(dispatcher._monitor, "_wait", waits)  # noqa: SLF001 - as above
+    monkeypatch.setattr(threading.Thread, "start", starts)
+    still.begin(dispatcher)
+    assert (finished, dispatcher.running) == ([False, False], True)
+    hold.set()
+    dispatcher.drain(None)
+    assert not dispatcher.running
