@@ -66,7 +66,7 @@ class HandlerPools:
         self._coroutines: CoroutinePool | None = None
         self._callers_loop: CallersLoop | None = None
         self._on_change: Callable[[], None] | None = None
-        self._started = False
+        self._started = self._shut = False
 
     def __repr__(self) -> str:
         """Its pools."""
@@ -139,6 +139,8 @@ class HandlerPools:
             pool.on_change = self._on_change
         if self._started:
             pool.start()
+        if self._shut:  # the last claim of a queue has brought the first message for it
+            pool.shut()
 
     def perform_batch(self, handling: HandlerExecutions, executions: list[BegunExecution]) -> BaseException | None:
         """Call a batch handler, in this thread or on the event loop; returns the error it raised, if any."""
@@ -234,7 +236,10 @@ class HandlerPools:
 
     def shut(self) -> None:
         """Have all threads end when they find nothing to take."""
-        for pool in self:
+        with self._lock:
+            self._shut = True
+            pools = [*self]
+        for pool in pools:
             pool.shut()
 
     def close(self) -> None:

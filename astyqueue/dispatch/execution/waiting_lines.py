@@ -151,8 +151,7 @@ class WaitingLines:
                 line = self._lines[key] = self._made(key)
                 self._quota.counts(line.ready)
                 if self._shut:  # a claim was under way
-                    line.credit.shut()
-                    line.ready.shut()
+                    _shut(line)
                 if self._started:
                     line.pool.add_queue(line)
             return line
@@ -260,15 +259,9 @@ class WaitingLines:
 
     def shut(self) -> list[Delivery]:
         """Accept no more; returns the deliveries to give back. At-most-once ones stay, to be handled."""
-        given_back: list[Delivery] = []
         with self._lock:
             self._shut = True
-        for line in self:
-            line.credit.shut()
-            given_back += line.ready.shut()
-            if isinstance(line.executions, BatchExecutions):
-                line.executions.shut()
-        return given_back
+        return [delivery for line in self for delivery in _shut(line)]
 
     def abandon(self) -> list[Delivery]:
         """Remove and return all waiting deliveries."""
@@ -278,6 +271,15 @@ class WaitingLines:
         """Count no deliveries that wait any more."""
         for line in self:
             self._quota.forgets(line.ready)
+
+
+def _shut(line: WaitingLine) -> list[Delivery]:
+    """Have a line accept no more; returns the deliveries to give back."""
+    line.credit.shut()
+    given_back = line.ready.shut()
+    if isinstance(line.executions, BatchExecutions):
+        line.executions.shut()
+    return given_back
 
 
 def _accepted(line: WaitingLine, deliveries: list[Delivery]) -> list[Delivery]:

@@ -14,7 +14,9 @@ from astyqueue.dispatch.execution.batch_execution import BatchExecutions
 from astyqueue.dispatch.execution.delivery_execution import DeliveryOutcome
 from astyqueue.dispatch.handlers.handler import Batch, BatchCall, Handler
 from astyqueue.dispatch.running_executions import BegunExecution
+from astyqueue.dispatch.slots import SlotPool
 from astyqueue.errors import BadSetting
+from astyqueue.queue.connection import connect
 from astyqueue.queue.delivery.delivery import Delivery
 from astyqueue.testing import TimeMachine
 from astyqueue.units import SECOND
@@ -284,3 +286,19 @@ def test_a_stop_gives_back_what_a_batch_has_gathered(stage: Stage, monkeypatch: 
     assert gathered.wait(DEADLINE)
     dispatcher.stop()
     assert stage.queue.counts().in_flight == 0
+
+
+def test_a_line_of_batches_that_a_last_claim_makes_gathers_nothing_and_its_thread_ends(stage: Stage) -> None:
+    with connect("memory://") as connection:
+        connection.queue("emails").send("one")
+        builder = Dispatcher.builder().queues("e*", connection).handler(Batches(), task="t", batch=(100, "1h"))
+        dispatcher = stage.begin(builder.build())
+        lines = dispatcher._subscriptions[0].waiting  # noqa: SLF001 - a claim has this line made
+        dispatcher.stop()
+        line = lines._line("batch t")  # noqa: SLF001 - as above
+        assert isinstance(line.executions, BatchExecutions)
+        assert isinstance(line.pool, SlotPool)
+        for thread in line.pool.threads:
+            thread.join(DEADLINE)
+        assert line.pool.ended
+        assert line.executions._shut  # noqa: SLF001 - it waits for no more deliveries
