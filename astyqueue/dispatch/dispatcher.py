@@ -113,7 +113,7 @@ class Dispatcher:
     def _start_thread(self, target: Callable[[], None], name: str) -> None:
         thread = threading.Thread(target=target, name=f"astyqueue:{name}", daemon=True)
         thread.start()
-        self._threads.append(thread)
+        self._threads = [*(one for one in self._threads if one.is_alive()), thread]
 
     def add_queue(
         self,

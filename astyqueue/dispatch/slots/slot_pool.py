@@ -250,6 +250,7 @@ class SlotPool:
             log_traceback(error, queue=name)
             with self._lock:
                 self._slots.remove(slot)
+                self.threads = [one for one in self.threads if one is not slot.thread]
             slot.consumer.close()
             self._goes_on(slot, None)
             if again:

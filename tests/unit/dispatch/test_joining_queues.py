@@ -342,3 +342,15 @@ def test_a_queue_that_is_removed_while_another_thread_adds_it_leaves_once_it_has
     leaves.when_left()
     assert left_early == [False]
     assert dispatcher.queues == [one]
+
+
+def test_threads_whose_queues_have_left_are_not_kept(crew: Crew, leaves: Leaves) -> None:
+    dispatcher = crew.begin(Dispatcher.builder().queue(crew.queue("first")).handler(print))
+    most = len(dispatcher.threads) + 1
+    for number in range(5):
+        joined = crew.queue(f"tenant{number}")
+        dispatcher.add_queue(joined, print)
+        assert len(dispatcher.threads) <= most
+        dispatcher.remove_queue(joined)
+        leaves.when_left()
+        dispatcher.threads[-1 - dispatcher._plan.pools.size].join(DEADLINE)  # noqa: SLF001 - the one that claimed for it

@@ -147,6 +147,7 @@ def test_a_handler_thread_that_dies_is_replaced_and_the_log_says_so(
     dispatcher.stop()
     [told] = [record.getMessage() for record in caplog.records if record.levelno == logging.CRITICAL]
     assert told.startswith('thread_died queue=emails error="MemoryError')
+    assert len(dispatcher._plan.pools.threads) == 1  # noqa: SLF001 - the one that died is not kept
 
 
 def test_a_thread_that_cannot_be_started_in_the_place_of_one_that_died_is_tried_again(
