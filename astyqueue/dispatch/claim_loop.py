@@ -49,6 +49,8 @@ class ClaimLoop:
         self._over = False
         self._finished = threading.Event()
         self._failures = 0
+        #: Whether it takes part in the claims: between errors and the pauses after them.
+        self.takes_part = False
 
     def __repr__(self) -> str:
         """The queue, and whether it claims or how many errors came in a row."""
@@ -60,22 +62,27 @@ class ClaimLoop:
         try:
             yield from self._serve()
         finally:
+            self.takes_part = False
             self._finished.set()
 
     def _serve(self) -> Steps[None]:
         while not self._ended():
             began = self._queue.clock.monotonic()
             try:
+                self.takes_part = True
                 yield from self._core.claimer.serve(self._waiter, self._ended)
             except Closed:
                 break
             except StoreGone as error:
+                self.takes_part = False
                 self._give_up(error)
                 return
             except GeneratorExit:
                 raise
             except BaseException as error:  # noqa: BLE001 - as said above
+                self.takes_part = False
                 yield from self._recover(error, began)
+        self.takes_part = False
         if not self._over and self._core.settings_sync.gone:
             message = (
                 f"queue {self._queue.name!r} is no longer in the store: "

@@ -47,6 +47,8 @@ class Dispatcher:
         self._monitor.on_finished = self._finish
         self._when_finished: Callable[[], None] | None = None
         self._threads: list[threading.Thread] = []
+        #: Whether `run` of the monitor ends it: set before that begins, as a signal handler may drain in between.
+        self._begun = False
         self._pid = os.getpid()
         #: The permanent error that ended it, if one did.
         self.broken_by: Exception | None = None
@@ -56,7 +58,7 @@ class Dispatcher:
     def __repr__(self) -> str:
         """Its queues and their weights, its number of handler threads, and whether it runs."""
         ended = self._monitor.finished.is_set()
-        state = "ended" if ended else "running" if self._threads else "not started"
+        state = "ended" if ended else "running" if self._begun else "not started"
         return f"<Dispatcher of {self._served} with {self._plan.pools.size} threads, {state}>"
 
     @property
@@ -77,16 +79,21 @@ class Dispatcher:
         """Begin, in threads of its own. Closed if it was drained before: build another one."""
         self._check_process()
         with self._lock:
+            begun, self._begun = self._begun, True
             if self._monitor.finished.is_set():
                 message = "this dispatcher was stopped before: build another one"
                 raise Closed(message)
-            if not self._threads:
+            if not begun:
                 self._begin()
         return self
 
     def _begin(self) -> None:
         """Start every thread."""
-        self._start_thread(self._monitor.run, "monitor")
+        try:
+            self._start_thread(self._monitor.run, "monitor")
+        except BaseException:
+            self._begun = False
+            raise
         subscriptions = self._subscriptions
         log_event(
             logging.INFO,
@@ -106,7 +113,7 @@ class Dispatcher:
     def _start_thread(self, target: Callable[[], None], name: str) -> None:
         thread = threading.Thread(target=target, name=f"astyqueue:{name}", daemon=True)
         thread.start()
-        self._threads.append(thread)
+        self._threads = [*(one for one in self._threads if one.is_alive()), thread]
 
     def add_queue(
         self,
@@ -188,7 +195,7 @@ class Dispatcher:
     @property
     def running(self) -> bool:
         """Whether it was started and has not finished."""
-        return bool(self._threads) and not self._monitor.finished.is_set()
+        return self._begun and not self._monitor.finished.is_set()
 
     def drain(self, timeout: Duration | None = DRAINED_WITHIN, *, wait: bool = True) -> None:
         """Stop claiming, let running handlers finish, and return when all outcomes are recorded.
@@ -200,7 +207,7 @@ class Dispatcher:
         self._check_process()
         microseconds = None if timeout is None else as_microseconds(timeout)
         with self._lock:
-            if not self._threads:
+            if not self._begun:
                 self._monitor.finish()
         self.presence.drains()
         self._monitor.drain(microseconds)

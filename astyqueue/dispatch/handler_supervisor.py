@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import Counter
 from collections.abc import Callable
 from itertools import chain
 from typing import Final
@@ -19,13 +20,16 @@ from astyqueue.waiting import Wakeup
 
 #: How long a stop waits for a user's hook that is asked about the outcome of a handler that has ended.
 _CONCLUDED_WITHIN: Final = SECOND
-#: How long a drain waits for the claims under way of all queues together, should the store not answer.
+#: How long a drain waits for the claims under way of all queues together, should the store not answer: first for what
+#: they bring to be handled, and at the end once more. A queue that leaves waits as long.
 _CLAIMS_ENDED_WITHIN: Final = 5 * SECOND
 #: Seconds until the other queues are looked after again, should the store not answer the last claim of one that leaves.
 _CLAIM_LEAVES_WITHIN: Final = 0.5
 #: The pause between looks at a queue that leaves while messages to be handled here, at most once, wait for a slot, or
 #: while its last claim is under way.
 _LEAVING: Final = SECOND // 10
+#: The pause after an error of this thread's own work: where no thread can be started now, one may be a second later.
+_AGAIN: Final = SECOND
 
 
 class HandlerSupervisor:
@@ -53,7 +57,8 @@ class HandlerSupervisor:
         self.on_finished: Callable[[], None] = _ignore
         #: The queues that are served, and those of them that are leaving.
         self.subscriptions: tuple[Subscription, ...] = ()
-        self._leaving: list[Subscription] = []
+        #: Until when the last claim of each queue that leaves is waited for.
+        self._leaving: dict[Subscription, MonotonicUs] = {}
         self._clock = clock
         self._attention = Wakeup(clock)
         self._lock = threading.RLock()  # a signal handler may come in the middle of a call of its own thread
@@ -75,16 +80,21 @@ class HandlerSupervisor:
             self.subscriptions = (*self.subscriptions, subscription)
         return True
 
+    @property
+    def staying(self) -> tuple[Subscription, ...]:
+        """The queues that are not leaving."""
+        with self._lock:
+            return tuple(one for one in self.subscriptions if one not in self._leaving)
+
     def serves(self, queue: QueueIdentity) -> bool:
         """Whether it has this queue, and that is not leaving."""
-        with self._lock:
-            return any(one.identity == queue for one in self.subscriptions if one not in self._leaving)
+        return any(one.identity == queue for one in self.staying)
 
     def remove(self, subscription: Subscription) -> None:
         """Claim no more from a queue, let its handlers finish, record their outcomes, and forget it."""
         with self._lock:
             if subscription in self.subscriptions and subscription not in self._leaving:
-                self._leaving.append(subscription)
+                self._leaving[subscription] = self._clock.monotonic() + _CLAIMS_ENDED_WITHIN
         self._attention.set()
 
     def drain(self, timeout: int | None) -> None:
@@ -101,23 +111,41 @@ class HandlerSupervisor:
 
     def run(self) -> None:
         """Supervise until a drain is requested, then drain; errors are logged and do not stop it."""
-        while self._drained_by is None:
-            self._look_after()
-            self._let_leave()
-            waits = any(len(one.waiting) or one.ends_claims for one in self._leaving)
-            self._rest(self._clock.monotonic() + _LEAVING if waits else ENDLESS)
-        log_event(logging.INFO, "drain", queues=some(one.name for one in self.subscriptions))
-        self._each(lambda one: one.shut())
-        self._pools.shut()
-        self._wait()
-        self._each(lambda one: one.abandon())
-        self._wait_for_outcomes()
-        self._end_claims()
-        self._each(lambda one: one.leave())
-        self._pools.close()
-        self.on_left()
-        log_event(logging.INFO, "stopped")
-        self.finish()
+        try:
+            while self._drained_by is None:
+                self._guarded(self._supervise)
+            log_event(logging.INFO, "drain", queues=some(one.name for one in self.subscriptions))
+            for stage in (
+                lambda: self._each(lambda one: one.shut()),
+                self._wait,
+                lambda: self._each(lambda one: one.abandon()),
+                self._wait_for_outcomes,
+                self._end_claims,
+                lambda: self._each(lambda one: one.abandon()),
+                lambda: self._each(lambda one: one.leave()),
+                self._pools.close,
+                self.on_left,
+            ):
+                self._guarded(stage)
+            log_event(logging.INFO, "stopped")
+        finally:
+            self.finish()
+
+    def _supervise(self) -> None:
+        """Look after the handlers and the queues that leave once, and rest."""
+        self._look_after()
+        self._guarded(self._let_leave)
+        waits = any(len(one.waiting) or one.may_bring or one.ends_claims for one in tuple(self._leaving))
+        self._rest(self._clock.monotonic() + _LEAVING if waits else ENDLESS)
+
+    def _guarded(self, part: Callable[[], None]) -> None:
+        """Do a part of this thread's work; after an error, which is logged, look again after a pause."""
+        try:
+            part()
+        except BaseException as error:  # noqa: BLE001 - without this thread no handler is given up, and no drain ends
+            log_event(logging.ERROR, "supervision_failed", error=reason_of(error))
+            log_traceback(error)
+            self._alarm = min(self._alarm, self._clock.monotonic() + _AGAIN)
 
     def finish(self) -> None:
         """Say that nothing runs any more: at the end of `run`, or instead of it."""
@@ -139,8 +167,10 @@ class HandlerSupervisor:
 
     def _let_leave(self) -> None:
         """Take a step with each queue that leaves: end its claims, and when no slot has its messages, forget it."""
-        for one in tuple(self._leaving):
+        for one, until in tuple(self._leaving.items()):
             self._safely(lambda leaving: leaving.shut(), one)
+            if one.may_bring and self._clock.monotonic() < until:
+                continue
             if len(one.waiting):
                 continue  # delivered at most once: these are handled here
             self._pools.remove_queue(one.waiting)
@@ -149,20 +179,24 @@ class HandlerSupervisor:
             self._safely(lambda leaving: leaving.end_claims(), one)
             if not one.claims_ended(_CLAIM_LEAVES_WITHIN):
                 continue
+            self._safely(lambda leaving: leaving.abandon(), one)
             self._safely(lambda leaving: leaving.leave(), one)
             self._pools.forget_queue(one.waiting)
             with self._lock:
                 self.subscriptions = tuple(other for other in self.subscriptions if other is not one)
-                self._leaving.remove(one)
+                self._leaving.pop(one, None)
             log_event(logging.INFO, "left", queue=one.name)
 
     def _look_after(self) -> None:
         """Replace threads that died, give up executions past their deadline, report stuck handlers."""
         self._alarm = ENDLESS
+        self._guarded(self._replace_dead)
+        self._each(lambda one: one.give_up())
+        self._guarded(self._watch_stuck)
+
+    def _replace_dead(self) -> None:
         if (error := self._pools.replace_dead()) is not None:
             self._on_end(error)
-        self._each(lambda one: one.give_up())
-        self._watch_stuck()
 
     def _watch_stuck(self) -> None:
         """Report stuck handlers once a minute, and at once when a queue has lost its last slot.
@@ -194,11 +228,17 @@ class HandlerSupervisor:
         self._attention.wait(None if alarm == ENDLESS else alarm)
 
     def _wait(self) -> None:
-        """Wait until no handler runs, or the time to drain is over."""
-        self._look_after()
-        while not self._quiet and self._clock.monotonic() < (until := self._drained_by or BEGINNING):
-            self._rest(until)
+        """Wait until no handler runs, or the time to drain is over. Slots end once no claim can bring them anything."""
+        claims_until, brings = self._clock.monotonic() + _CLAIMS_ENDED_WITHIN, True
+        while True:
             self._look_after()
+            now, until = self._clock.monotonic(), self._drained_by or BEGINNING
+            if brings and (now >= min(until, claims_until) or not any(one.may_bring for one in self.subscriptions)):
+                brings = False
+                self._pools.shut()
+            if not brings and (self._quiet or now >= until):
+                return
+            self._rest(min(until, claims_until) if brings else until)
 
     def _end_claims(self) -> None:
         """End all claims, and wait for those that are under way: what they bring is released with the last outcomes."""
@@ -209,19 +249,22 @@ class HandlerSupervisor:
             one.claims_ended(max(0, until - real.monotonic()) / SECOND)
 
     def _wait_for_outcomes(self) -> None:
-        """Wait for threads that are handing in the outcome of a handler that has ended, or it would not be recorded."""
+        """Wait for threads that are handing in the outcome of a handler that has ended, or it would not be recorded.
+
+        And for those that have gathered a batch: they give back what may not begin any more.
+        """
         until = self._clock.monotonic() + _CONCLUDED_WITHIN
-        while (
-            any(one.executions.under_way.concluding for one in self.subscriptions) and self._clock.monotonic() < until
-        ):
+        while any(one.concludes for one in self.subscriptions) and self._clock.monotonic() < until:
             self._attention.wait(until)
 
     @property
     def _quiet(self) -> bool:
-        """Whether no delivery waits and no handler runs, except those given up."""
-        if any(len(one.waiting) for one in self.subscriptions):
+        """Whether no delivery waits for a slot and no handler runs, except those given up."""
+        if any(one.waiting.to_be_taken for one in self.subscriptions):
             return False
-        return self._pools.is_idle(but=sum(one.executions.under_way.slots_held for one in self.subscriptions))
+        held = Counter(pool for one in self.subscriptions for pool in one.waiting.held_by_batches)
+        held[self._pools.threads_of_handlers] = sum(one.executions.under_way.slots_held for one in self.subscriptions)
+        return self._pools.is_idle(held)
 
 
 def _ignore() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -66,7 +66,7 @@ class HandlerPools:
         self._coroutines: CoroutinePool | None = None
         self._callers_loop: CallersLoop | None = None
         self._on_change: Callable[[], None] | None = None
-        self._started = False
+        self._started = self._shut = False
 
     def __repr__(self) -> str:
         """Its pools."""
@@ -139,6 +139,8 @@ class HandlerPools:
             pool.on_change = self._on_change
         if self._started:
             pool.start()
+        if self._shut:  # the last claim of a queue has brought the first message for it
+            pool.shut()
 
     def perform_batch(self, handling: HandlerExecutions, executions: list[BegunExecution]) -> BaseException | None:
         """Call a batch handler, in this thread or on the event loop; returns the error it raised, if any."""
@@ -209,9 +211,9 @@ class HandlerPools:
         errors = [pool.replace_dead() for pool in self]
         return next(filter(None, errors), None)
 
-    def is_idle(self, but: int) -> bool:
-        """Whether no handler runs in any pool, except in `but` of the threads."""
-        return all(pool.is_idle(but if pool is self.threads_of_handlers else 0) for pool in self)
+    def is_idle(self, held: Mapping[Pool, int]) -> bool:
+        """Whether no handler runs in any pool, except in the threads that are `held` by handlers that were given up."""
+        return all(pool.is_idle(held.get(pool, 0)) for pool in self)
 
     @staticmethod
     def is_busy_with(lines: WaitingLines) -> bool:
@@ -234,7 +236,10 @@ class HandlerPools:
 
     def shut(self) -> None:
         """Have all threads end when they find nothing to take."""
-        for pool in self:
+        with self._lock:
+            self._shut = True
+            pools = [*self]
+        for pool in pools:
             pool.shut()
 
     def close(self) -> None:

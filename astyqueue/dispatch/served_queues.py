@@ -40,7 +40,7 @@ class ServedQueues:
         self._monitor = monitor
         self._start_thread = start_thread
         self._on_end = on_end
-        #: While a thread holds it, no queue joins.
+        #: While a thread holds it, no queue joins, and none is removed.
         self.lock = threading.RLock()  # a signal handler may come in the middle of a call of its own thread
         self._loops: list[StepLoop] = []
         self._started = False
@@ -60,7 +60,7 @@ class ServedQueues:
         """Claim for the queues, and look for those that match patterns."""
         with self.lock:
             self._started = True
-            for subscription in self._monitor.subscriptions:
+            for subscription in self._monitor.staying:  # one may have been removed before the start
                 self._claim_for(subscription)
 
     def look(self) -> None:
@@ -96,12 +96,18 @@ class ServedQueues:
 
     def remove(self, queue: MessageQueue) -> None:
         """Claim no more from a queue; NotFound if it is not served."""
-        served = [one for one in self._monitor.subscriptions if one.identity == QueueIdentity.of(queue)]
-        if not served:
+        if not self._remove(QueueIdentity.of(queue)):
             message = f"queue {queue.name!r} is not served here: this dispatcher serves {self}"
             raise NotFound(message)
-        for one in served:
-            self._monitor.remove(one)
+
+    def _remove(self, queue: QueueIdentity, *, only_followed: bool = False) -> bool:
+        """Have a queue leave; False if it is not served, or not `followed`."""
+        with self.lock:
+            found = [one for one in self._monitor.subscriptions if one.identity == queue]
+            removed = [one for one in found if one.followed or not only_followed]
+            for one in removed:
+                self._monitor.remove(one)
+        return bool(removed)
 
     def _serve(self, subscription: Subscription, **found: str) -> None:
         """Serve one more queue; the log says by what it was `found`."""
@@ -121,9 +127,7 @@ class ServedQueues:
 
     def _part(self, queue: QueueIdentity) -> None:
         """Serve a queue that a pattern had found no longer: it is not in the store any more."""
-        for one in self._monitor.subscriptions:
-            if one.identity == queue and one.followed:
-                self._monitor.remove(one)
+        self._remove(queue, only_followed=True)
 
     def _on_end_of(self, subscription: Subscription, error: Exception | None) -> None:
         """Report the end, or go on without a queue that was dropped and that a pattern had found."""

@@ -109,6 +109,8 @@ class Subscription:
         self.slots = self.waiting.threads
         self._lost = queue.stats.lost
         self._claims: ClaimLoop | None = None
+        self._shut = self._last_claim_over = False
+        self._on_change: Callable[[], None] = _ignore
 
     def __repr__(self) -> str:
         """The queue, what waits for a slot and what is with handlers, and whether it is claimed from."""
@@ -122,7 +124,7 @@ class Subscription:
         self._claims = ClaimLoop(self.queue, waiter, on_end)
         self.executions.verdicts.listen()
         self.waiting.start()
-        return StepTask(self._claims.steps(), self.queue.store, self.queue.core.observers, self.waiting.rests)
+        return StepTask(self._claims.steps(), self.queue.store, self.queue.core.observers, self._rests)
 
     def line_of(self, task: str | None) -> LineKey:
         """The line of the messages of a task."""
@@ -136,13 +138,33 @@ class Subscription:
     def _credit(self) -> int:
         """The credit; it also releases hoarded deliveries.
 
-        The leader calls this whenever it wakes: while deliveries are leased, at least once a second.
+        The leader calls this whenever it wakes, between claims: while deliveries are leased, at least once a second.
         """
+        shut = self._shut
         for delivery in self.waiting.hoarded(self.queue.clock.now()):
             self._claimer.give_back(delivery)
         self._log_lost()
         credit = self.waiting.credit()
+        if shut:
+            self._end_last_claim()
         return self._quota.room(credit if self._in_flight is None else min(credit, self._in_flight.room()))
+
+    def _rests(self) -> None:
+        """The claim thread has nothing to do for this queue now. While it is paused, no credit is read."""
+        if self._shut and self.queue.settings.behaviour.paused:
+            self._end_last_claim()
+        self.waiting.rests()
+
+    def _end_last_claim(self) -> None:
+        if not self._last_claim_over:
+            self._last_claim_over = True
+            self._on_change()
+
+    @property
+    def may_bring(self) -> bool:
+        """Whether a claim may be under way, once it was shut, whose messages at most once are handled here."""
+        claims = self._claims
+        return self._shut and not self._last_claim_over and claims is not None and claims.takes_part
 
     def _log_lost(self) -> None:
         if (lost := self.queue.stats.lost) != self._lost:
@@ -158,13 +180,20 @@ class Subscription:
             self._claimer.give_back(delivery)
 
     def watch(self, on_deadline: Callable[[MonotonicUs], None], on_change: Callable[[], None]) -> None:
-        """Call `on_deadline` with each new deadline, `on_change` when an outcome comes after the end was decided."""
+        """Call `on_deadline` with each new deadline; `on_change` when the last claim is over once this was shut.
+
+        It is also called when an outcome comes after the end was decided.
+        """
         self.executions.on_deadline = on_deadline
-        self.executions.on_concluded = on_change
+        self.executions.on_concluded = self._on_change = on_change
 
     def shut(self) -> None:
-        """Stop claiming, and release the waiting deliveries."""
-        self._settle([(delivery, self.queue.terms.release(delivery, None)) for delivery in self.waiting.shut()])
+        """Stop claiming, and release the waiting deliveries. One claim may be under way: see `may_bring`."""
+        given_back = self.waiting.shut()
+        if not self._shut:
+            self._shut = True
+            self._claimer.wake()
+        self._settle([(delivery, self.queue.terms.release(delivery, None)) for delivery in given_back])
 
     def give_up(self) -> None:
         """Settle executions past their deadline as failed attempts."""
@@ -197,7 +226,7 @@ class Subscription:
         self.executions.verdicts.stuck(execution.delivery, execution.handler, lasts=lasts, held=held, stack=stack)
 
     def abandon(self) -> None:
-        """Release the messages whose handlers still run."""
+        """Release the messages whose handlers still run, and log those at most once that still wait: they are lost."""
         for delivery in self.waiting.abandon():
             self.executions.verdicts.dropped(delivery)
         self._settle(self.executions.abandon())
@@ -239,6 +268,11 @@ class Subscription:
         """Whether its claims are to end, and one is still under way."""
         return self._claims is not None and self._claims.ending
 
+    @property
+    def concludes(self) -> bool:
+        """Whether a thread is about to hand in an outcome, or to begin a batch or give it back."""
+        return self.executions.under_way.concluding or self.waiting.gathers
+
     def leave(self) -> None:
         """Record the last outcomes; a slot whose handler still runs ends after it."""
         self.waiting.forget()
@@ -251,3 +285,7 @@ class Subscription:
 def tasks_of(executions: Iterable[Execution]) -> list[str]:
     """The names of their handlers, sorted, without duplicates."""
     return sorted({short(execution.handler.name) or "" for execution in executions if execution.handler})
+
+
+def _ignore() -> None:
+    """The default of `on_change`."""

@@ -44,7 +44,12 @@ class ProcessPipes:
     def __init__(self) -> None:
         """Make both pipes. Only the ends of the process are passed on to it."""
         requests, self._requests = os.pipe()
-        self._statuses, statuses = os.pipe()
+        try:
+            self._statuses, statuses = os.pipe()
+        except OSError:
+            os.close(requests)
+            os.close(self._requests)
+            raise
         os.set_blocking(self._statuses, False)
         self.of_process = (requests, statuses)
 

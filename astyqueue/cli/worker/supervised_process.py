@@ -40,19 +40,22 @@ class SupervisedProcess:
         self._said = False
 
     def start(self) -> None:
-        """Start the process, for the first time or again."""
+        """Start the process, for the first time or again. OSError, with nothing left open, if that fails."""
         self.restart_at, self.restarts_on_change, self.reloads = None, False, False
         self._started = self.heard = self._clock.monotonic()
         self.status, self._said = Status.LIVE, False
-        self._pipe = ProcessPipes()
+        pipe = ProcessPipes()
         # A process group of its own, so that Ctrl-C reaches it through the supervisor only.
-        self._process = subprocess.Popen(  # noqa: S603 - the command that started this process
-            self._command,
-            env=self._pipe.environment(self.number),
-            pass_fds=self._pipe.of_process,
-            process_group=0,
-        )
-        self._pipe.passed_on()
+        try:
+            self._process = subprocess.Popen(  # noqa: S603 - the command that started this process
+                self._command, env=pipe.environment(self.number), pass_fds=pipe.of_process, process_group=0
+            )
+        except BaseException:
+            pipe.close()
+            raise
+        finally:
+            pipe.passed_on()
+        self._pipe = pipe
         log_event(logging.INFO, "started", child=self.number, pid=self._process.pid)
 
     @property

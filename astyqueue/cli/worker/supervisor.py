@@ -25,7 +25,7 @@ from astyqueue.cli.worker.signals import ENDS, ends_handled
 from astyqueue.cli.worker.supervised_process import SupervisedProcess
 from astyqueue.clock import SystemClock
 from astyqueue.dispatch.worker_log import log_event
-from astyqueue.text import length_text
+from astyqueue.text import length_text, reason_of
 from astyqueue.units import SECOND
 
 #: After this many processes in a row that died at once, within 10 s of their start, the supervisor gives up.
@@ -131,7 +131,7 @@ class ProcessSupervisor:
         """The exit code: that with which it gave up, or the greatest of its processes."""
         signals = _SignalStream()
         for child in self._children:
-            child.start()
+            self._start(child)
         while not all(child.over for child in self._children):
             for number in signals.wait(self._wait_at_most()):
                 self._on_signal(number)
@@ -238,4 +238,13 @@ class ProcessSupervisor:
         now = self._clock.monotonic()
         for child in self._children:
             if child.restart_at is not None and child.restart_at <= now:
-                child.start()
+                self._start(child)
+
+    def _start(self, child: SupervisedProcess) -> None:
+        """Start a process, or try again after a pause: the others run on."""
+        try:
+            child.start()
+        except OSError as error:  # the system has too many processes, or too little memory
+            child.restart_at = self._clock.monotonic() + _PAUSE
+            facts = {"child": child.number, "error": reason_of(error), "again_in": length_text(_PAUSE)}
+            log_event(logging.ERROR, "not_started", **facts)

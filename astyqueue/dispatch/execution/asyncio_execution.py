@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from astyqueue.aio.queue import MessageQueue as AsyncQueue
 from astyqueue.dispatch.consumers import ConsumerManager, MultiQueueConsumer
 from astyqueue.dispatch.execution.delivery_execution import HandlerExecutions
-from astyqueue.dispatch.execution.event_loop import LoopWatchdog, loop_for_handlers
+from astyqueue.dispatch.execution.event_loop import LoopWatchdog, loop_for_handlers, loop_for_handlers_ends
 from astyqueue.dispatch.execution.waiting_lines import WaitingLine
 from astyqueue.dispatch.handlers.handler import AsyncCall, refuse_unfinished
 from astyqueue.dispatch.running_executions import BegunExecution, Cancelled, Interrupted
@@ -88,6 +88,7 @@ class CoroutinePool:
         #: Called when nothing of a line that leaves is in flight any more and, once it was shut, nothing at all.
         self.on_change: Callable[[], None] = _ignore
         self.threads: list[threading.Thread] = []
+        self.ended = False
         self._callers_loop = callers_loop
         self._loop: asyncio.AbstractEventLoop | None = None
         self._context = callers_loop.context if callers_loop else Context()
@@ -99,9 +100,7 @@ class CoroutinePool:
         self._batches: dict[Delivery, AwaitedBatch] = {}
         self._interrupted: set[Delivery] = set()
         self._ended = 0
-        self._called = False
-        self._filling = False
-        self._shut = False
+        self._called = self._filling = self._shut = False
         self._watchdog = LoopWatchdog(
             lambda: len(self._in_flight) + len(self._batches), self._tell_blocked, blocked_after
         )
@@ -153,7 +152,7 @@ class CoroutinePool:
     def is_idle(self, but: int = 0) -> bool:
         """Whether nothing is in flight but what was given up; `but` counts threads, and is not used."""
         del but
-        return not self._filling and len(self._in_flight) <= len(self._interrupted)
+        return not self._filling and {*tuple(self._in_flight)} <= self._interrupted
 
     def shut(self) -> None:
         """Call `on_change` when the last coroutine has ended."""
@@ -256,8 +255,9 @@ class CoroutinePool:
             return error
         if interrupted:
             return Interrupted()
-        # As the loop of a caller does to all its tasks when it ends.
-        return Cancelled() if self._callers_loop is not None and task.cancelling() else error
+        # As a loop does to all its tasks when it ends: that of a caller, or that of the process at the exit.
+        ends = self._callers_loop is not None or loop_for_handlers_ends()
+        return Cancelled() if ends and task.cancelling() else error
 
     def perform_batch(self, handling: HandlerExecutions, executions: list[BegunExecution]) -> BaseException | None:
         """Have the event loop run a batch handler, and wait for it; returns the error it raised, if any.

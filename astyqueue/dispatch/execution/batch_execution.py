@@ -39,6 +39,9 @@ class BatchExecutions:
         self._clock = clock
         self._wakeup = Wakeup(clock)
         self._shut = False
+        #: Whether it has deliveries that neither wait nor are under way.
+        self.gathers = False
+        self._leader: BegunExecution | None = None
         # Between batches it has no credit, so that the slot is woken for the next delivery, and not this consumer.
         self._credit = Credit(permitted=False)
         self._consumer: Consumer[Delivery] = Consumer(self._wakeup.set, credit=self._credit)
@@ -51,10 +54,10 @@ class BatchExecutions:
 
     def carry_out(self, first: Delivery) -> None:
         """Gather the deliveries that come after the first, and handle all of them."""
-        begun = [self._executions.begin(delivery) for delivery in self._gathered(first)]
-        executions = [execution for execution in begun if execution is not None]
+        executions = self._gathered_and_begun(first)
         if not executions:
             return
+        self._leader = executions[0]
         for execution in executions[1:]:
             execution.leader = executions[0]
             execution.deadline = executions[0].deadline  # so that all are given up together
@@ -64,6 +67,39 @@ class BatchExecutions:
                 self._executions.give_back(execution)
             else:
                 self._executions.end(execution, error)
+        self._leader = None
+
+    @property
+    def given_up(self) -> bool:
+        """Whether its handler runs on although its batch was given up: its slot is busy with nothing that counts."""
+        leader = self._leader
+        return leader is not None and self._executions.under_way.is_given_up(leader)
+
+    def _gathered_and_begun(self, first: Delivery) -> list[BegunExecution]:
+        self.gathers = True
+        try:
+            batch = self._gathered(first)
+            executions = self._begun(batch)
+        finally:
+            self.gathers = False
+        if len(executions) < len(batch):  # at a stop, which waits until these are given back
+            self._executions.on_concluded()
+        return executions
+
+    def _begun(self, batch: list[Delivery]) -> list[BegunExecution]:
+        """Begin the executions of a batch; after an error none of them, and the leases of the others run out."""
+        begun: list[BegunExecution] = []
+        try:
+            for delivery in batch:
+                if (execution := self._executions.begin(delivery)) is not None:
+                    begun.append(execution)  # noqa: PERF401 - those before an error count
+        except BaseException:
+            for delivery in batch:
+                delivery.renew_until = self._clock.now()
+            for execution in begun:
+                self._executions.give_back(execution)
+            raise
+        return begun
 
     def _gathered(self, first: Delivery) -> list[Delivery]:
         batch, until = [first], self._clock.monotonic() + self._batch.within

@@ -35,6 +35,8 @@ class _HandlerLoop:
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
+        #: Whether the process exits, so that what still runs is cancelled.
+        self.ends = False
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=self._forget)
 
@@ -67,6 +69,7 @@ class _HandlerLoop:
             self._loop.run_forever()
 
     def _stop(self) -> None:
+        self.ends = True
         if self._loop is not None and self._thread is not None:
             with contextlib.suppress(RuntimeError):  # it was closed
                 self._loop.call_soon_threadsafe(self._loop.stop)
@@ -79,6 +82,11 @@ _handlers: Final = _HandlerLoop()
 def loop_for_handlers() -> asyncio.AbstractEventLoop:
     """The one event loop of this process for handlers; it runs in a thread of its own."""
     return _handlers.running()
+
+
+def loop_for_handlers_ends() -> bool:
+    """Whether it cancels what still runs, because the process exits."""
+    return _handlers.ends
 
 
 class LoopWatchdog:

@@ -39,6 +39,10 @@ class Pool(Protocol):
     def free(self) -> FreeSlots:
         """Which of them have nothing to do."""
 
+    @property
+    def ended(self) -> bool:
+        """Whether no delivery will be taken any more."""
+
     def add_queue(self, queue: WaitingLine, /) -> None:
         """Take deliveries of this line from now on."""
 
@@ -147,8 +151,7 @@ class WaitingLines:
                 line = self._lines[key] = self._made(key)
                 self._quota.counts(line.ready)
                 if self._shut:  # a claim was under way
-                    line.credit.shut()
-                    line.ready.shut()
+                    _shut(line)
                 if self._started:
                     line.pool.add_queue(line)
             return line
@@ -182,6 +185,22 @@ class WaitingLines:
     def __len__(self) -> int:
         """The number of deliveries that wait."""
         return sum(len(line.ready) for line in self)
+
+    @property
+    def to_be_taken(self) -> int:
+        """The number of deliveries that wait and that a pool will take, also once the pools were shut."""
+        return sum(len(line.ready) for line in self if not line.pool.ended)
+
+    @property
+    def gathers(self) -> bool:
+        """Whether a batch handler's deliveries neither wait nor are under way."""
+        return any(isinstance(line.executions, BatchExecutions) and line.executions.gathers for line in self)
+
+    @property
+    def held_by_batches(self) -> list[Pool]:
+        """The pools whose slot a batch handler holds that was given up."""
+        batches = ((line.pool, line.executions) for line in self)
+        return [pool for pool, one in batches if isinstance(one, BatchExecutions) and one.given_up]
 
     def start(self) -> None:
         """Have the pools take deliveries."""
@@ -240,15 +259,9 @@ class WaitingLines:
 
     def shut(self) -> list[Delivery]:
         """Accept no more; returns the deliveries to give back. At-most-once ones stay, to be handled."""
-        given_back: list[Delivery] = []
         with self._lock:
             self._shut = True
-        for line in self:
-            line.credit.shut()
-            given_back += line.ready.shut()
-            if isinstance(line.executions, BatchExecutions):
-                line.executions.shut()
-        return given_back
+        return [delivery for line in self for delivery in _shut(line)]
 
     def abandon(self) -> list[Delivery]:
         """Remove and return all waiting deliveries."""
@@ -258,6 +271,15 @@ class WaitingLines:
         """Count no deliveries that wait any more."""
         for line in self:
             self._quota.forgets(line.ready)
+
+
+def _shut(line: WaitingLine) -> list[Delivery]:
+    """Have a line accept no more; returns the deliveries to give back."""
+    line.credit.shut()
+    given_back = line.ready.shut()
+    if isinstance(line.executions, BatchExecutions):
+        line.executions.shut()
+    return given_back
 
 
 def _accepted(line: WaitingLine, deliveries: list[Delivery]) -> list[Delivery]:

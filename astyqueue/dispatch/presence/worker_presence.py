@@ -62,6 +62,7 @@ class WorkerPresence:
         self._logged: MonotonicUs | None = None
         self._beat_now = self._quiet = self._draining = self._over = False
         self._seen: set[str] = set()
+        self._hold_lock = threading.RLock()  # a signal handler may come in the middle of a call of its own thread
 
     def start(self) -> threading.Thread:
         """Start the thread."""
@@ -103,10 +104,11 @@ class WorkerPresence:
         self._hold(held=False)
 
     def _hold(self, *, held: bool) -> None:
-        if self._quiet == held:
-            return
-        self._quiet = held
-        self._workload.hold(held)
+        with self._hold_lock:
+            if self._quiet == held:
+                return
+            self._quiet = held
+            self._workload.hold(self._quiet)
         self.watch.begin()
         self.report_soon()
         log_event(logging.INFO, "quiet" if held else "resumed")

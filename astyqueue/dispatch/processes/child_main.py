@@ -19,13 +19,14 @@ import threading
 from collections.abc import Callable
 from contextvars import Context
 from datetime import datetime
+from functools import partial
 from types import FrameType
 from typing import Final, cast
 
 from astyqueue.dispatch.handlers.handler import Call, Handler, perform
 from astyqueue.dispatch.handlers.import_path import find
 from astyqueue.dispatch.processes.channel import Channel, Frame
-from astyqueue.dispatch.processes.forwarded_delivery import ForwardedDelivery, Values, arrived
+from astyqueue.dispatch.processes.forwarded_delivery import Ask, ForwardedDelivery, Values, arrived
 from astyqueue.dispatch.processes.stray_forks import end_forked_children
 from astyqueue.dispatch.stacks import traceback_text
 from astyqueue.durations import Duration, as_microseconds, instant_of
@@ -43,11 +44,14 @@ class Parent:
         self._channel = channel
         self._lock = threading.Lock()
         self._listens = False
+        self._number = 0
 
     def next(self) -> Frame | None:
         """Wait for the next delivery; None when the parent wants no more from this process."""
         frame = self._channel.receive()
-        self._listens = frame is not None
+        with self._lock:
+            self._listens = frame is not None
+            self._number += 1
         return frame
 
     def answer(self, frame: Frame) -> None:
@@ -56,10 +60,18 @@ class Parent:
             self._listens = False
             self._channel.send(frame)
 
-    def ask(self, call: str, arguments: Values) -> Values:
-        """Have the parent call this of the delivery; returns its state, or raises what the parent's call raised."""
+    def ask_for_current(self) -> Ask:
+        """What has the parent call methods of the delivery that came last, and of no later one."""
+        return partial(self._ask, self._number)
+
+    def _ask(self, number: int, call: str, arguments: Values) -> Values:
+        """Have the parent call this of the delivery; returns its state, or raises what the parent's call raised.
+
+        Closed once the handler of the delivery with this number has ended: a thread that it left behind may ask while
+        the parent listens to the handler of the next one.
+        """
         with self._lock:
-            if not self._listens:
+            if not self._listens or number != self._number:
                 message = "the handler of this delivery has ended: its outcome is decided"
                 raise Closed(message)
             self._channel.send(("ask", call, arguments))
@@ -198,7 +210,7 @@ def serve(channel: Channel, functions: Functions, *, report_memory: bool) -> Non
     logging.getLogger().addHandler(ParentLog(parent))
     while (frame := parent.next()) is not None:
         address, values = frame
-        answer = handle(functions, address, arrived(values, parent.ask))
+        answer = handle(functions, address, arrived(values, parent.ask_for_current()))
         parent.answer((*answer, memory()))
 
 

@@ -16,16 +16,19 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Final
 
-from astyqueue.clock import instant
+from astyqueue.clock import SystemClock, instant
 from astyqueue.dispatch.processes import forwarded_delivery
 from astyqueue.dispatch.processes.channel import Channel, Frame
 from astyqueue.dispatch.processes.forwarded_delivery import crossing
+from astyqueue.dispatch.worker_log import log_safely
 from astyqueue.errors import AstyqueueError, ChildDied, HandlerFailed, Reject, Retry, Snooze
 from astyqueue.queue.delivery.delivery import Delivery
 from astyqueue.text import reason_of
+from astyqueue.units import SECOND, MonotonicUs
 
 #: Seconds that a child gets to end when it is not needed any more.
 _ENDED_WITHIN: Final = 2.0
+_CLOCK: Final = SystemClock()
 #: The first statements of a child: it imports what its parent could import.
 _START: Final = (
     "import sys; ends = map(int, sys.argv[1:4]); sys.path[:] = sys.argv[4:]; "
@@ -54,26 +57,26 @@ class ChildProcess:
 
     def __init__(self, options: ProcessOptions, addresses: Iterable[str]) -> None:
         """Start it, and have it import what is at these addresses; the first call waits until it is ready."""
-        self._life, life = socket.socketpair()
-        incoming, answers = os.pipe()
-        deliveries, outgoing = os.pipe()
-        self._channel = Channel(incoming, outgoing)
         self._lock = threading.Lock()
         self._ready = False
+        self._ends_by: MonotonicUs | None = None
         self.memory = 0
-        theirs = (deliveries, answers, life.fileno())
-        try:
+        with contextlib.ExitStack() as theirs, contextlib.ExitStack() as ours:
+            self._life, life = socket.socketpair()
+            ours.callback(self._life.close)
+            theirs.callback(life.close)
+            incoming, answers = _pipe(ours, theirs)
+            deliveries, outgoing = _pipe(theirs, ours)
+            passed = (deliveries, answers, life.fileno())
             self._process = subprocess.Popen(  # noqa: S603 - this interpreter
-                [*_interpreter(), "-c", _START, *map(str, theirs), *sys.path],
+                [*_interpreter(), "-c", _START, *map(str, passed), *sys.path],
                 stdin=subprocess.DEVNULL,
-                pass_fds=theirs,
+                pass_fds=passed,
                 process_group=0,
                 env={**os.environ, **options.environment, CHILD_OF: str(os.getpid())},
             )
-        finally:
-            os.close(deliveries)
-            os.close(answers)
-            life.close()
+            ours.pop_all()
+        self._channel = Channel(incoming, outgoing)
         level = logging.getLogger().getEffectiveLevel()
         with contextlib.suppress(OSError):  # it is dead already, which `wait_until_ready` finds
             self._channel.send((level, options.max_rss is not None, list(addresses)))
@@ -86,7 +89,8 @@ class ChildProcess:
     def wait_until_ready(self) -> bool:
         """Wait until it has imported what it needs; False if it ended before."""
         if not self._ready:
-            self._ready = self._channel.receive() is not None
+            with contextlib.suppress(Exception):  # what it wrote cannot be read: it is of no use
+                self._ready = self._channel.receive() == ("ready",)
         return self._ready
 
     def begin(self, address: str, delivery: Delivery) -> bool:
@@ -100,8 +104,22 @@ class ChildProcess:
     def finish(self, delivery: Delivery) -> None:
         """Wait for the end of what `begin` began, and meanwhile do what its handler asks for.
 
-        Raises the outcome that the handler chose, `HandlerFailed` for an error, and `ChildDied` if the process ended.
+        Raises the outcome that the handler chose, `HandlerFailed` for an error, and `ChildDied` if the process ended,
+        or had to be killed because its answer was not read to the end: the rest would count for the next delivery.
         """
+        try:
+            answer = self._answer(delivery)
+        except BaseException as error:
+            self.kill()
+            message = f"its answer could not be read ({reason_of(error)}), and {self.end()}"
+            raise ChildDied(message) from error
+        if answer is None:
+            raise ChildDied(self.end())
+        *outcome, self.memory = answer
+        _raise_outcome(outcome)
+
+    def _answer(self, delivery: Delivery) -> Frame | None:
+        """How the handler ended, and the memory of the process; None if that ended first."""
         with contextlib.suppress(OSError):  # the channel is broken, as at the end of the process
             while (frame := self._channel.receive()) is not None:
                 match frame:
@@ -109,11 +127,12 @@ class ChildProcess:
                         self._channel.send(_told(delivery, call, arguments))
                     case ("log", (values,)):
                         _log(values)
-                    case (*answer, memory):
-                        self.memory = memory
-                        _raise_outcome(answer)
-                        return
-        raise ChildDied(self.end())
+                    case (str(), *_, int()):
+                        return frame
+                    case _:
+                        message = f"unknown frame {frame!r:.80}"
+                        raise TypeError(message)
+        return None
 
     def kill(self) -> None:
         """Kill it, and the processes that its handler started in its group."""
@@ -125,6 +144,18 @@ class ChildProcess:
     def ask_to_end(self) -> None:
         """Have it exit, as it handles nothing."""
         self._channel.close()
+        if self._ends_by is None:
+            self._ends_by = _CLOCK.monotonic() + int(_ENDED_WITHIN * SECOND)
+
+    def has_ended(self) -> bool:
+        """Whether it has exited since `ask_to_end`; it is killed, without a wait, when its time for that is over."""
+        with self._lock:
+            ended = self._process.poll() is not None
+        if not ended and self._ends_by is not None and _CLOCK.monotonic() >= self._ends_by:
+            self.kill()
+        if ended:
+            self._life.close()
+        return ended
 
     def end(self) -> str:
         """End it: it exits by itself, or is killed after 2 seconds. Returns how it ended; more calls do nothing."""
@@ -135,6 +166,14 @@ class ChildProcess:
         code = self._process.wait()
         self._life.close()
         return _how_it_ended(code)
+
+
+def _pipe(reads: contextlib.ExitStack, writes: contextlib.ExitStack) -> tuple[int, int]:
+    """A new pipe, whose ends these close."""
+    read_end, write_end = os.pipe()
+    reads.callback(os.close, read_end)
+    writes.callback(os.close, write_end)
+    return read_end, write_end
 
 
 def _interpreter() -> list[str]:
@@ -160,6 +199,7 @@ def _pickled(error: BaseException) -> bytes:
     return packed
 
 
+@log_safely
 def _log(values: dict[str, object]) -> None:
     """Handle a log record of a child as if it were made here."""
     record = logging.makeLogRecord(values)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
+from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Final
 
@@ -14,7 +15,7 @@ from astyqueue.dispatch.running_executions import Interrupted
 from astyqueue.dispatch.worker_log import log_event
 from astyqueue.errors import BadSetting, ChildDied, Closed
 from astyqueue.queue.delivery.delivery import Delivery
-from astyqueue.text import length_text
+from astyqueue.text import length_text, reason_of
 from astyqueue.units import BEGINNING, SECOND, MonotonicUs
 from astyqueue.waiting import Wakeup
 
@@ -38,29 +39,50 @@ class ChildSlot:
         self._clock = SystemClock()
         self._wakeup = Wakeup(self._clock)
         self._child: ChildProcess | None = None
+        #: Those that were asked to exit and may not have yet: the next delivery does not wait for them.
+        self._worn: list[ChildProcess] = []
         self._started: MonotonicUs = BEGINNING
         self._pause = 0
         self._handled = 0
         self._closed = False
 
     def start(self) -> None:
-        """Start a child, without waiting until it is ready."""
+        """Start a child, without waiting until it is ready. If that fails, `child` tries again after a pause."""
         self._started = self._clock.monotonic()
         self._handled = 0
-        self._child = ChildProcess(self._options, self._addresses)
+        try:
+            self._child = ChildProcess(self._options, self._addresses)
+        except OSError as error:  # the system has too many processes, say: no message is to blame
+            self._lengthen_pause()
+            again_in = length_text(self._pause)
+            log_event(logging.WARNING, "child_not_started", error=reason_of(error), again_in=again_in)
 
-    def child(self) -> ChildProcess:
-        """The child, ready for a delivery; one that died without a delivery is replaced. Closed after `close`."""
+    def child(self, wanted: Callable[[], bool]) -> ChildProcess:
+        """The child, ready for a delivery; one that died without a delivery is replaced.
+
+        Closed after `close`, Interrupted if it is not `wanted` any more.
+        """
+        self._reap()
         while True:
             self._wait()
+            if not wanted():
+                raise Interrupted
             if self._closed:
                 message = "the dispatcher was stopped: no child is started any more"
                 raise Closed(message)
             if self._child is None:
                 self.start()
-            if self._child is not None and self._child.wait_until_ready():
-                return self._child
-            self.replace_dead("without a message")
+            if self._child is not None:
+                if self._child.wait_until_ready():
+                    return self._child
+                self.replace_dead("without a message")
+
+    def _reap(self) -> None:
+        """Kill children that do not exit in time, and forget those that have ended."""
+        self._worn = [child for child in self._worn if not child.has_ended()]
+
+    def _lengthen_pause(self) -> None:
+        self._pause = min(_LONGEST_PAUSE, 2 * self._pause) if self._pause else _FIRST_PAUSE
 
     def _wait(self) -> None:
         """Wait until the next child may start."""
@@ -76,13 +98,19 @@ class ChildSlot:
         if now - self._started > _SETTLED:
             self._pause = 0
         else:
-            self._pause = min(_LONGEST_PAUSE, 2 * self._pause) if self._pause else _FIRST_PAUSE
+            self._lengthen_pause()
         self._started = now
         log_event(logging.WARNING, "child_died", pid=pid, when=when, how=how, next_in=length_text(self._pause))
 
     def replace(self) -> None:
-        """Start the next child at once, after one that was killed on purpose or has handled enough."""
-        self._end()
+        """Start the next child at once, after one that was killed on purpose or has handled enough.
+
+        It does not wait for that one: the handler has ended, and its outcome is to be handed in.
+        """
+        child, self._child = self._child, None
+        if child is not None:
+            child.ask_to_end()
+            self._worn.append(child)
         if not self._closed:
             self.start()
 
@@ -107,9 +135,12 @@ class ChildSlot:
             self._child.ask_to_end()
 
     def end(self) -> None:
-        """End the child; a `replace` after it starts no other."""
+        """End the child, and those before it; a `replace` after it starts no other."""
         self.close()
         self._end()
+        for child in self._worn:
+            child.end()
+        self._worn = []
 
     def _end(self) -> str:
         child, self._child = self._child, None
@@ -169,10 +200,13 @@ class ProcessChildren:
             self._idle.put(slot)
 
     def _call(self, slot: ChildSlot, address: str, delivery: Delivery) -> None:
-        child = slot.child()
+        def wanted() -> bool:
+            return delivery not in self._killed
+
+        child = slot.child(wanted)
         while not self._begin(child, address, delivery):
             slot.replace_dead("without a message")
-            child = slot.child()
+            child = slot.child(wanted)
         try:
             child.finish(delivery)
         except ChildDied:

@@ -288,9 +288,10 @@ class ClaimCredit:
         self._slots.rests(self, wants=wants)
 
     def shut(self) -> None:
-        """Have no credit from now on."""
-        self._shut = True
-        self._slots.leave(self)
+        """Have no credit from now on. More calls do nothing."""
+        if not self._shut:
+            self._shut = True
+            self._slots.leave(self)
 
 
 def _wake(queues: list[ClaimCredit] | tuple[()]) -> None:

@@ -96,7 +96,10 @@ class SlotPool:
         #: For each queue that leaves, the slots that may have a message of it.
         self._leaving: dict[ConsumerManager[Delivery], set[_Slot]] = {}
         self._resting = 0
+        self._left = 0
         self._shut = False
+        #: The slots that died and that no other thread has taken the place of yet.
+        self._missing = 0
         self._died: deque[tuple[_Slot, BaseException]] = deque()
         self._deaths: deque[MonotonicUs] = deque(maxlen=_DEATHS)
 
@@ -116,9 +119,13 @@ class SlotPool:
             for manager, queue in self._queues.items():
                 if manager not in self._leaving:
                     self._serve(slot, queue)
+            try:
+                slot.thread.start()  # with the lock, so that it knows of each queue that is added or removed meanwhile
+            except BaseException:
+                slot.consumer.close()
+                raise
             self._slots.append(slot)
             self.threads.append(slot.thread)
-        slot.thread.start()
 
     def _serve(self, slot: _Slot, queue: ServedQueue) -> None:
         slot.consumer.add_queue(queue.ready.manager, weight=queue.weight, selector=self._selector)
@@ -145,9 +152,9 @@ class SlotPool:
                     busy.discard(slot)
 
     def forget_queue(self, queue: ServedQueue) -> None:
-        """Forget a queue that no slot is busy with any more."""
+        """Forget a queue that no slot is busy with any more; it may never have been added."""
         with self._lock:
-            del self._queues[queue.ready.manager]
+            self._queues.pop(queue.ready.manager, None)
             self._leaving.pop(queue.ready.manager, None)
 
     def is_busy_with(self, queue: ServedQueue) -> bool:
@@ -166,7 +173,12 @@ class SlotPool:
 
     def is_idle(self, but: int) -> bool:
         """Whether all slots rest or have left, except `but` of them."""
-        return self._resting >= self.size - but
+        return self._resting + self._missing >= self.size - but
+
+    @property
+    def ended(self) -> bool:
+        """Whether all slots have left, so that no delivery will be taken."""
+        return self._left + self._missing >= self.size
 
     def shut(self) -> None:
         """Have each slot end when it finds nothing to take."""
@@ -178,6 +190,7 @@ class SlotPool:
 
     def _run(self, slot: _Slot) -> None:
         pull, queues = slot.consumer.pull, self._queues
+        pulled: Pulled[Delivery] | None = None
         try:
             while (pulled := pull() or self._pull_when_woken(slot)) is not None:
                 slot.queue = queue = queues[pulled.manager]
@@ -187,6 +200,8 @@ class SlotPool:
                 queue.executions.carry_out(pulled.ready.message)
                 slot.queue = None
         except BaseException as error:  # noqa: BLE001 - as when memory runs out; another thread takes this one's place
+            if pulled is not None:  # its lease runs out, and it is handed out again
+                pulled.ready.message.renew_until = self._clock.now()
             self._died.append((slot, error))
             self.on_change()
 
@@ -205,6 +220,7 @@ class SlotPool:
             slot.rests = True
             self._resting += 1
             shut = self._shut
+            self._left += shut
         if self._leaving:
             self._goes_on(slot, None)
         if shut:
@@ -220,7 +236,10 @@ class SlotPool:
         return True
 
     def replace_dead(self) -> ThreadsDied | None:
-        """Start a thread for each that died; returns an error at the eleventh death within a minute."""
+        """Start a thread for each that died; returns an error at the eleventh death within a minute.
+
+        If a thread cannot be started, that raises, and the next call tries again.
+        """
         while self._died:
             slot, error = self._died.popleft()
             now = self._clock.monotonic()
@@ -231,11 +250,15 @@ class SlotPool:
             log_traceback(error, queue=name)
             with self._lock:
                 self._slots.remove(slot)
+                self.threads = [one for one in self.threads if one is not slot.thread]
             slot.consumer.close()
             self._goes_on(slot, None)
             if again:
                 return ThreadsDied(name, _DEATHS + 1, reason_of(error))
+            self._missing += 1
+        while self._missing:
             self._start_slot("again")
+            self._missing -= 1
         return None
 
 

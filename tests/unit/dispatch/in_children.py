@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from astyqueue import MessageQueue, Reject, Retry, Snooze
+from astyqueue.errors import Closed
 from astyqueue.queue.delivery.delivery import Delivery
 
 
@@ -102,6 +103,10 @@ def logging_lines(_: Delivery) -> None:
     logging.getLogger("shop").warning("from a %s", "child")
 
 
+def doing_nothing(_: Delivery) -> None:
+    """Return at once."""
+
+
 def unfinished(_: Delivery) -> object:
     return (number for number in range(3))
 
@@ -117,3 +122,39 @@ def following(delivery: Delivery) -> None:
         delivery.then("second", key="k", delay="1h", headers={"who": "ada"}, expires="1h", max_attempts=2)
     if delivery.body == "elsewhere":
         delivery.then("second", queue=MessageQueue.builder().store("memory://").name("other").build())
+
+
+def logging_then_held(delivery: Delivery) -> None:
+    """Log, wait until the test writes to a named pipe, and log once more; a message without one fails."""
+    body: Any = delivery.body
+    if "go" not in body:
+        message = f"message {body['number']} was not done"
+        raise LookupError(message)
+    logging.getLogger("shop").warning("begins")
+    Path(body["go"]).read_text(encoding="utf-8")
+    logging.getLogger("shop").warning("ends")
+
+
+_left_behind: list[threading.Thread] = []
+_go = threading.Event()
+_refused: list[str] = []
+
+
+def leaving_a_thread_behind(delivery: Delivery) -> None:
+    """The first message leaves a thread behind, which acks its delivery while the next one is handled, and fails."""
+
+    def ack_late() -> None:
+        _go.wait()
+        try:
+            delivery.ack()
+        except Closed as error:
+            _refused.append(str(error))
+
+    if not _left_behind:
+        _left_behind.append(threading.Thread(target=ack_late, daemon=True))
+        _left_behind[0].start()
+        return
+    _go.set()
+    _left_behind[0].join()
+    message = f"refused: {_refused}"
+    raise LookupError(message)

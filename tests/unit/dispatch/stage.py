@@ -157,6 +157,10 @@ class Gate:
 
     def __call__(self, delivery: Delivery) -> None:
         self.bodies.append(delivery.body)
+        self.hold(delivery)
+
+    def hold(self, _: object) -> None:
+        """The same for what is no single delivery."""
         self.threads.add(threading.current_thread())
         self.entered.release()
         assert self.open.wait(DEADLINE)

@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
+import subprocess
+import sys
+import textwrap
 import threading
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
@@ -398,3 +401,31 @@ def test_a_coroutine_may_drain_its_dispatcher(stage: Stage) -> None:
     stage.queue.send("one")
     dispatcher.run()
     assert stage.heard.outcomes == [("one", "acked")]
+
+
+def test_at_the_exit_of_the_interpreter_a_coroutine_of_a_queue_that_joined_late_costs_no_attempt() -> None:
+    program = """
+        import asyncio, threading
+        from astyqueue import Dispatcher, connect
+        from astyqueue.queue.hooks import Hook
+
+        class Heard(Hook):
+            def after_settle(self, delivery, outcome):
+                print(outcome, flush=True)
+
+        began = threading.Event()
+
+        async def handle(_):
+            began.set()
+            await asyncio.Event().wait()
+
+        connection = connect("memory://", hooks=[Heard()])
+        late = connection.queue("late", max_attempts=1)
+        dispatcher = Dispatcher.builder().queue(connection.queue("first")).handler(print).build().start()
+        dispatcher.add_queue(late, handle)
+        late.send("one")
+        assert began.wait(20)
+    """
+    code = [sys.executable, "-c", textwrap.dedent(program)]
+    finished = subprocess.run(code, timeout=60, check=False, capture_output=True, text=True)
+    assert (finished.returncode, finished.stdout.split()) == (0, ["released"]), finished.stderr

@@ -10,8 +10,13 @@ import pytest
 from astyqueue import aio
 from astyqueue.dispatch.builder import DispatcherBuilder
 from astyqueue.dispatch.dispatcher import Dispatcher
+from astyqueue.dispatch.execution.batch_execution import BatchExecutions
+from astyqueue.dispatch.execution.delivery_execution import DeliveryOutcome
 from astyqueue.dispatch.handlers.handler import Batch, BatchCall, Handler
+from astyqueue.dispatch.running_executions import BegunExecution
+from astyqueue.dispatch.slots import SlotPool
 from astyqueue.errors import BadSetting
+from astyqueue.queue.connection import connect
 from astyqueue.queue.delivery.delivery import Delivery
 from astyqueue.testing import TimeMachine
 from astyqueue.units import SECOND
@@ -249,3 +254,51 @@ def test_a_stuck_batch_counts_as_one_handler_and_holds_no_slot_of_the_others(
     go_on.set()
     dispatcher.drain(None)
     assert dispatcher.broken_by is None
+
+
+def test_a_stop_gives_back_what_a_batch_has_gathered(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    gathered, abandoned = threading.Event(), threading.Event()
+    dispatcher = built(stage, Batches(), 100, "1h").build()
+    subscription = dispatcher._subscriptions[0]  # noqa: SLF001 - to hold its threads where a stop may meet them
+    executions = subscription.executions
+    [batches] = (line.executions for line in subscription.waiting if isinstance(line.executions, BatchExecutions))
+    gather, abandon, begin = batches._gathered, executions.abandon, executions.begin  # noqa: SLF001 - as above
+
+    def gathers(first: Delivery) -> list[Delivery]:
+        gathered.set()
+        return gather(first)
+
+    def abandons() -> list[DeliveryOutcome]:
+        try:
+            return abandon()
+        finally:
+            abandoned.set()
+
+    def begins_late(delivery: Delivery) -> BegunExecution | None:
+        assert abandoned.wait(DEADLINE)
+        return begin(delivery)
+
+    monkeypatch.setattr(batches, "_gathered", gathers)
+    monkeypatch.setattr(executions, "abandon", abandons)
+    monkeypatch.setattr(executions, "begin", begins_late)
+    stage.begin(dispatcher)
+    stage.queue.send_many(range(3))
+    assert gathered.wait(DEADLINE)
+    dispatcher.stop()
+    assert stage.queue.counts().in_flight == 0
+
+
+def test_a_line_of_batches_that_a_last_claim_makes_gathers_nothing_and_its_thread_ends(stage: Stage) -> None:
+    with connect("memory://") as connection:
+        connection.queue("emails").send("one")
+        builder = Dispatcher.builder().queues("e*", connection).handler(Batches(), task="t", batch=(100, "1h"))
+        dispatcher = stage.begin(builder.build())
+        lines = dispatcher._subscriptions[0].waiting  # noqa: SLF001 - a claim has this line made
+        dispatcher.stop()
+        line = lines._line("batch t")  # noqa: SLF001 - as above
+        assert isinstance(line.executions, BatchExecutions)
+        assert isinstance(line.pool, SlotPool)
+        for thread in line.pool.threads:
+            thread.join(DEADLINE)
+        assert line.pool.ended
+        assert line.executions._shut  # noqa: SLF001 - it waits for no more deliveries

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -16,8 +16,8 @@ from astyqueue.dispatch.handler_supervisor import HandlerSupervisor
 from astyqueue.dispatch.handlers.handler import Call
 from astyqueue.dispatch.handlers.handler_registry import HandlerRegistry
 from astyqueue.dispatch.queue_patterns import PatternWatch, QueuePattern
-from astyqueue.dispatch.step_loop import StepLoop
-from astyqueue.dispatch.subscription import QueueIdentity, QueueOptions
+from astyqueue.dispatch.step_loop import StepLoop, StepTask
+from astyqueue.dispatch.subscription import QueueIdentity, QueueOptions, Subscription
 from astyqueue.errors import BadSetting, Closed, NotFound
 from astyqueue.queue.connection import Connection
 from astyqueue.queue.delivery.delivery import Delivery
@@ -306,3 +306,51 @@ def test_the_parts_of_a_dispatcher_say_in_a_debugger_what_they_do(crew: Crew) ->
     assert repr(one).endswith("<ClaimLoop of one: ended>>")
     monitor.finish()
     assert repr(monitor).endswith(": finished>")
+
+
+def test_a_queue_may_be_removed_before_the_start(crew: Crew, leaves: Leaves) -> None:
+    one, two = crew.queue("one", 1), crew.queue("two", 2)
+    order = Order()
+    builder = Dispatcher.builder().queue(one).handler(order.of("one")).queue(two).handler(order.of("two"))
+    dispatcher = builder.build()
+    dispatcher.remove_queue(two)
+    dispatcher._monitor._let_leave()  # noqa: SLF001 - its thread may look before the others begin
+    leaves.when_left()
+    crew.started.append(dispatcher.start())
+    assert order.first(1) == ["one"]
+    assert dispatcher.queues == [one]
+    dispatcher.drain(None)
+    assert two.counts().waiting == 1
+
+
+def test_a_queue_that_is_removed_while_another_thread_adds_it_leaves_once_it_has_joined(
+    crew: Crew, leaves: Leaves, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = crew.queue("one"), crew.queue("two")
+    dispatcher = crew.begin(Dispatcher.builder().queue(one).handler(print))
+    remover = threading.Thread(target=dispatcher.remove_queue, args=(two,), daemon=True)
+    begin, left_early = Subscription.start, []
+
+    def start(subscription: Subscription, on_end: Callable[[Exception | None], None]) -> StepTask:
+        remover.start()
+        remover.join(0.05)
+        left_early.append(not remover.is_alive())
+        return begin(subscription, on_end)
+
+    monkeypatch.setattr(Subscription, "start", start)
+    dispatcher.add_queue(two, print)
+    leaves.when_left()
+    assert left_early == [False]
+    assert dispatcher.queues == [one]
+
+
+def test_threads_whose_queues_have_left_are_not_kept(crew: Crew, leaves: Leaves) -> None:
+    dispatcher = crew.begin(Dispatcher.builder().queue(crew.queue("first")).handler(print))
+    most = len(dispatcher.threads) + 1
+    for number in range(5):
+        joined = crew.queue(f"tenant{number}")
+        dispatcher.add_queue(joined, print)
+        assert len(dispatcher.threads) <= most
+        dispatcher.remove_queue(joined)
+        leaves.when_left()
+        dispatcher.threads[-1 - dispatcher._plan.pools.size].join(DEADLINE)  # noqa: SLF001 - the one that claimed for it

@@ -330,3 +330,30 @@ def test_a_dispatcher_may_end_while_its_presence_starts(scene: Scene, monkeypatc
         thread = presence.start()
     thread.join(DEADLINE)
     assert not thread.is_alive()
+
+
+def test_quiet_and_resume_at_one_time_leave_the_claims_as_the_last_of_them_says(
+    still: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dispatcher = Dispatcher.builder().queue(still.queue).handler(print).build()
+    presence, quota = dispatcher.presence, dispatcher._plan.quota  # noqa: SLF001 - what the claims ask
+    hold, holding, resuming = presence._workload.hold, threading.Event(), threading.Event()  # noqa: SLF001 - as above
+
+    def hold_late(held: bool) -> None:  # noqa: FBT001 - as in the class
+        if held:
+            holding.set()
+            resuming.wait(0.05)
+        hold(held)
+
+    def resume() -> None:
+        presence.resume()
+        resuming.set()
+
+    monkeypatch.setattr(presence._workload, "hold", hold_late)  # noqa: SLF001 - as above
+    threads = [threading.Thread(target=call, daemon=True) for call in (presence.quiet, resume)]
+    threads[0].start()
+    assert holding.wait(DEADLINE)
+    threads[1].start()
+    for thread in threads:
+        thread.join(DEADLINE)
+    assert (presence.state.value, quota.held) == ("running", False)

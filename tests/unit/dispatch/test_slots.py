@@ -206,3 +206,19 @@ def test_stuck_handlers_of_all_queues_count_against_the_slots_they_share(crew: C
     assert isinstance(error, HandlersStuck)
     assert (error.stuck, error.threads) == (2, 2)
     gate.open.set()
+
+
+def test_a_queue_that_is_shut_again_is_counted_out_once(clock: TimeMachine) -> None:
+    slots = FreeSlots()
+    slots.add_free(8)
+
+    def credit() -> ClaimCredit:
+        pace = AdaptivePrefetch(8, 60 * SECOND)
+        return ClaimCredit(slots, ReadyDeliveries(clock, pace, None), pace, weight=1, wake=lambda: None)
+
+    first, second, leaving = credit(), credit(), credit()
+    assert first.credit() == 1  # not known to have messages: one slot at first, where others may need them
+    first.rests()
+    for _ in range(2):  # the supervising thread looks again while its last handler runs
+        leaving.shut()
+    assert second.credit() == 1

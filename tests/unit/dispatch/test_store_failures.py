@@ -11,6 +11,8 @@ import pytest
 
 from astyqueue.dispatch.dispatcher import Dispatcher
 from astyqueue.dispatch.handlers.handler import Call
+from astyqueue.dispatch.running_executions import Execution, ExecutionsUnderWay
+from astyqueue.dispatch.slots import SlotPool
 from astyqueue.errors import ThreadsDied
 from astyqueue.model.envelope import FORMAT
 from astyqueue.protocol.layout.columns import message_name
@@ -20,7 +22,7 @@ from astyqueue.queue.delivery.delivery import Delivery
 from astyqueue.queue.hooks import Hook
 from astyqueue.store import Batch, Put
 from astyqueue.testing import Faulty, TimeMachine
-from tests.support.places import Place
+from tests.support.places import ONE_ROW, Place
 from tests.unit.dispatch.conftest import Stages
 from tests.unit.dispatch.stage import DEADLINE, Stage
 
@@ -145,6 +147,86 @@ def test_a_handler_thread_that_dies_is_replaced_and_the_log_says_so(
     dispatcher.stop()
     [told] = [record.getMessage() for record in caplog.records if record.levelno == logging.CRITICAL]
     assert told.startswith('thread_died queue=emails error="MemoryError')
+    assert len(dispatcher._plan.pools.threads) == 1  # noqa: SLF001 - the one that died is not kept
+
+
+def test_a_thread_that_cannot_be_started_in_the_place_of_one_that_died_is_tried_again(
+    stages: Stages, clock: TimeMachine, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage, refused, handled = stages(clock), threading.Event(), threading.Event()
+    dispatcher = Dispatcher.builder().queue(stage.queue).handler(lambda _: handled.set(), threads=1).build()
+    executions, start = dispatcher._subscriptions[0].executions, threading.Thread.start  # noqa: SLF001 - as above
+
+    def die(_: Delivery) -> None:
+        monkeypatch.undo()
+        monkeypatch.setattr(threading.Thread, "start", refuse)
+        raise MemoryError
+
+    def refuse(thread: threading.Thread) -> None:
+        if thread.name == "astyqueue:handle:again" and not refused.is_set():
+            refused.set()
+            message = "can't start new thread"
+            raise RuntimeError(message)
+        start(thread)
+
+    monkeypatch.setattr(executions, "carry_out", die)
+    stage.begin(dispatcher)
+    stage.queue.send_many(["fatal", "next"])
+    assert refused.wait(DEADLINE)
+    clock.when_waiting(3)
+    clock.advance("1s")
+    assert handled.wait(DEADLINE)
+    dispatcher.drain(None)
+    assert 'supervision_failed error="RuntimeError: can\'t start new thread"' in caplog.messages
+
+
+@pytest.mark.parametrize("batch", [None, (2, "1h")])
+def test_the_messages_of_a_handler_thread_that_died_are_handed_out_again(
+    stages: Stages, clock: TimeMachine, monkeypatch: pytest.MonkeyPatch, batch: tuple[int, str] | None
+) -> None:
+    stage, begin = stages(clock, lease="1m", **ONE_ROW), ExecutionsUnderWay.begin
+    failed, handled = threading.Event(), threading.Semaphore(0)
+
+    def begins(under_way: ExecutionsUnderWay, delivery: Delivery, now: int) -> Execution | None:
+        if delivery.body == "two" and not failed.is_set():
+            failed.set()
+            raise MemoryError
+        return begin(under_way, delivery, now)
+
+    monkeypatch.setattr(ExecutionsUnderWay, "begin", begins)
+    stage.queue.send_many(["one", "two"], headers={"task": "t"})
+    builder = Dispatcher.builder().queue(stage.queue, threads=1, backlog=2)
+    dispatcher = stage.begin(builder.handler(lambda _: handled.release(), task="t", batch=batch).build())
+    assert failed.wait(DEADLINE)
+    clock.when_waiting(3)
+    clock.advance("2m")
+    for _ in range(1 if batch else 2):
+        assert handled.acquire(timeout=DEADLINE)
+    dispatcher.drain(None)
+    assert stage.stats.acked == 2
+
+
+def test_a_drain_ends_while_no_thread_can_be_started_in_the_place_of_one_that_died(
+    still: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused = threading.Event()
+    dispatcher = Dispatcher.builder().queue(still.queue).handler(print, threads=2).build()
+
+    def die(_: Delivery) -> None:
+        monkeypatch.setattr(SlotPool, "_start_slot", refuse)
+        raise MemoryError
+
+    def refuse(_pool: SlotPool, _name: str) -> None:
+        refused.set()
+        message = "can't start new thread"
+        raise RuntimeError(message)
+
+    monkeypatch.setattr(dispatcher._subscriptions[0].executions, "carry_out", die)  # noqa: SLF001 - as above
+    still.begin(dispatcher)
+    still.queue.send("fatal")
+    assert refused.wait(DEADLINE)
+    dispatcher.drain(None)
+    assert not dispatcher.running
 
 
 def test_handler_threads_that_die_again_and_again_end_the_dispatcher_with_an_error(

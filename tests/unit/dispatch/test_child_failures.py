@@ -1,0 +1,158 @@
+"""What goes wrong between a dispatcher and its child processes costs the message concerned at most an attempt."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from astyqueue.dispatch.dispatcher import Dispatcher
+from astyqueue.dispatch.handlers.handler import Call
+from astyqueue.dispatch.processes import children
+from astyqueue.dispatch.processes.channel import Channel, Frame
+from astyqueue.dispatch.processes.child_process import ChildProcess, ProcessOptions
+from astyqueue.testing import TimeMachine
+from tests.unit.dispatch import in_children
+from tests.unit.dispatch.conftest import Stages
+from tests.unit.dispatch.stage import Stage
+from tests.unit.dispatch.test_stuck import Lines, lines
+
+__all__ = ["lines"]
+
+
+def begun(stage: Stage, call: Call, *, timeout: str | None = None, per_child: int | None = None) -> Dispatcher:
+    builder = Dispatcher.builder().queue(stage.queue).handler(call, kind="process", timeout=timeout)
+    return stage.begin(builder.processes(1, max_tasks_per_child=per_child).build())
+
+
+def outcomes_of(stage: Stage, number: int) -> list[str]:
+    """The outcomes of the message whose body says this number."""
+    return [outcome for body, outcome in stage.heard.outcomes if isinstance(body, dict) and body["number"] == number]
+
+
+class Refusing(logging.Filter):
+    def filter(self, record: logging.LogRecord) -> bool:
+        message = f"no request id in {record.name}"
+        raise KeyError(message)
+
+
+def test_a_log_filter_that_raises_does_not_end_the_wait_for_the_answer_of_a_child(stage: Stage, tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    os.mkfifo(go)
+    log, refusing = logging.getLogger("shop"), Refusing()
+    log.addFilter(refusing)
+    try:
+        begun(stage, in_children.logging_then_held)
+        stage.queue.send({"number": 1, "go": str(go)})
+        stage.when(lambda: stage.stats.received == 1)
+        go.write_text("go", encoding="utf-8")
+        stage.queue.send({"number": 2})
+        stage.when(lambda: bool(outcomes_of(stage, 1) and outcomes_of(stage, 2)))
+    finally:
+        log.removeFilter(refusing)
+    assert outcomes_of(stage, 1) == ["acked"]
+    assert "acked" not in outcomes_of(stage, 2)
+
+
+def test_a_child_whose_answer_cannot_be_read_is_killed_and_its_next_message_gets_its_own_outcome(
+    stages: Stages, monkeypatch: pytest.MonkeyPatch, lines: Lines
+) -> None:
+    real, read = Channel.receive, [0]
+
+    def receive(channel: Channel) -> Frame | None:
+        frame = real(channel)
+        read[0] += frame != ("ready",)
+        if read[0] == 1:
+            read[0] += 1
+            message = "bad marshal data"
+            raise ValueError(message)
+        return frame
+
+    stage = stages(backoff=0)
+    monkeypatch.setattr(Channel, "receive", receive)
+    begun(stage, in_children.logging_then_held)
+    stage.queue.send({"number": 2})
+    stage.when_settled(2)
+    assert "acked" not in outcomes_of(stage, 2)
+    first, second = (line.getMessage() for line in lines.of("retry")[:2])
+    assert "ValueError: bad marshal data" in first
+    assert "message 2 was not done" in second
+    assert "killed" in lines.first("child_died").getMessage()
+
+
+def test_a_thread_that_a_handler_left_behind_in_a_child_settles_no_later_message(stages: Stages, lines: Lines) -> None:
+    stage = stages(max_attempts=1)
+    begun(stage, in_children.leaving_a_thread_behind)
+    stage.queue.send({"number": 1})
+    stage.when_settled(1)
+    stage.queue.send({"number": 2})
+    stage.when_settled(2)
+    assert [outcomes_of(stage, 1), outcomes_of(stage, 2)] == [["acked"], ["rejected"]]
+    assert "the handler of this delivery has ended" in lines.first("dead").getMessage()
+
+
+def no_fork(*_: object, **__: object) -> ChildProcess:
+    raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+
+def test_a_message_that_was_done_is_acked_though_the_next_child_cannot_be_started(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, lines: Lines
+) -> None:
+    made: list[ChildProcess] = []
+
+    def second_fails(options: ProcessOptions, addresses: list[str]) -> ChildProcess:
+        fails = len(made) == 1 and not lines.of("child_not_started")
+        made.append(no_fork() if fails else ChildProcess(options, addresses))
+        return made[-1]
+
+    monkeypatch.setattr(children, "ChildProcess", second_fails)
+    stage.queue.send_many([1, 2])
+    dispatcher = begun(stage, in_children.doing_nothing, per_child=1)
+    stage.when_settled(2)
+    dispatcher.drain(None)
+    assert sorted(map(str, stage.heard.outcomes)) == ["(1, 'acked')", "(2, 'acked')"]
+    assert "again_in=100ms" in lines.first("child_not_started").getMessage()
+
+
+def test_a_message_given_up_while_no_child_can_be_started_keeps_no_drain(
+    stages: Stages, clock: TimeMachine, monkeypatch: pytest.MonkeyPatch, lines: Lines
+) -> None:
+    stage = stages(clock, lease="1h", max_attempts=1)
+    monkeypatch.setattr(children, "ChildProcess", no_fork)
+    stage.queue.send(1)
+    dispatcher = begun(stage, in_children.doing_nothing, timeout="5s")
+    stage.when(lambda: stage.stats.received == 1)
+    lines.first("child_not_started")
+    stage.when(lambda: bool(dispatcher.presence._workload.running()))  # noqa: SLF001 - what `astyqueue workers` shows
+    clock.advance("5s")
+    dispatcher.drain(None)
+    assert not dispatcher.running
+
+
+def test_a_child_that_cannot_be_started_leaves_no_descriptors(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subprocess, "Popen", no_fork)
+    before = {*Path("/dev/fd").iterdir()}
+    with pytest.raises(BlockingIOError):
+        ChildProcess(ProcessOptions(1), [])
+    assert {*Path("/dev/fd").iterdir()} <= before
+
+
+def test_the_exit_of_a_worn_child_is_waited_for_by_no_message(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    ended: list[str] = []
+
+    def end(child: ChildProcess) -> str:
+        ended.append("waited for")
+        return real(child)
+
+    real = ChildProcess.end
+    monkeypatch.setattr(ChildProcess, "end", end)
+    stage.queue.send_many([1, 2, 3])
+    dispatcher = begun(stage, in_children.doing_nothing, per_child=1)
+    stage.when_settled(3)
+    assert ended == []
+    dispatcher.drain(None)
+    assert ended

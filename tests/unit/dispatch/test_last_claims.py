@@ -1,0 +1,90 @@
+"""What a claim that is under way brings to a dispatcher that drains, stops, or removes its queue."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from astyqueue.clock import SystemClock
+from astyqueue.dispatch.dispatcher import Dispatcher
+from astyqueue.protocol.steps import Commit, Request
+from astyqueue.store import Store
+from astyqueue.stores.memory import MemoryStore
+from astyqueue.testing import Faulty
+from tests.support.places import ONE_ROW
+from tests.unit.dispatch.conftest import Stages
+from tests.unit.dispatch.stage import DEADLINE, Stage
+from tests.unit.dispatch.test_stuck import Lines, lines
+
+__all__ = ["lines"]
+
+
+class Holding(Faulty):
+    """Holds, once, the answer to a commit of a claim thread, after that has taken effect."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.holds = False
+        self.held, self.go = threading.Event(), threading.Event()
+
+    def perform(self, request: Request) -> object:
+        answer = super().perform(request)
+        if self.holds and isinstance(request, Commit) and threading.current_thread().name.startswith("astyqueue:claim"):
+            self.holds = False
+            self.held.set()
+            assert self.go.wait(DEADLINE)
+        return answer
+
+
+class Held:
+    """A dispatcher whose claim has taken a message, delivered at most once, which its thread does not know yet."""
+
+    def __init__(self, stages: Stages) -> None:
+        clock = SystemClock()
+        self.store = Holding(MemoryStore(clock))
+        self.stage: Stage = stages(clock, self.store, **ONE_ROW)
+        self.handled = threading.Event()
+        self.dispatcher: Dispatcher = self.stage.start(lambda _: self.handled.set(), threads=1)
+        self.store.holds = True
+        self.stage.queue.send("one", lease=0)
+        assert self.store.held.wait(DEADLINE)
+
+
+@pytest.fixture
+def held(stages: Stages) -> Held:
+    return Held(stages)
+
+
+def test_a_drain_handles_what_a_claim_under_way_brings_at_most_once(held: Held, lines: Lines) -> None:
+    held.dispatcher.drain(None, wait=False)
+    lines.first("drain")
+    held.store.go.set()
+    held.dispatcher.drain(None)
+    assert held.handled.is_set()
+    assert lines.of("dropped") == []
+
+
+def test_a_stop_reports_what_a_claim_under_way_brings_at_most_once(held: Held, lines: Lines) -> None:
+    held.dispatcher.stop(wait=False)
+    for thread in held.dispatcher.threads:
+        if ":handle" in thread.name:
+            thread.join(DEADLINE)
+    held.store.go.set()
+    held.dispatcher.stop()
+    assert not held.handled.is_set()
+    assert [line.levelname for line in lines.of("dropped")] == ["WARNING"]
+
+
+def test_a_queue_that_leaves_has_handled_what_its_last_claim_brings_at_most_once(held: Held, lines: Lines) -> None:
+    held.dispatcher.remove_queue(held.stage.queue)
+    held.store.go.set()
+    lines.first("left")
+    assert held.handled.is_set()
+
+
+def test_a_drain_does_not_wait_for_claims_of_a_queue_that_is_paused(still: Stage) -> None:
+    still.queue.pause()
+    dispatcher = still.start(print)
+    dispatcher.drain(None)
+    assert not dispatcher.running

@@ -1,0 +1,93 @@
+"""A drain waits for all handlers that run but those that were given up, also one that comes during the start."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+
+import pytest
+
+from astyqueue.dispatch.dispatcher import Dispatcher
+from astyqueue.testing import TimeMachine
+from tests.unit.dispatch.conftest import Stages
+from tests.unit.dispatch.stage import DEADLINE, Gate, Stage
+from tests.unit.dispatch.test_stuck import Lines, lines
+
+__all__ = ["lines"]
+
+
+@pytest.mark.parametrize("batch", [None, (1, 0)])
+def test_a_drain_does_not_wait_for_a_handler_that_was_given_up(
+    stages: Stages, clock: TimeMachine, lines: Lines, batch: tuple[int, int] | None
+) -> None:
+    stage, gate = stages(clock, lease="1h", max_attempts=1), Gate()
+    builder = Dispatcher.builder().queue(stage.queue)
+    stage.queue.send("slow", headers={"task": "t"})
+    dispatcher = stage.begin(builder.handler(gate.hold, task="t", batch=batch, timeout="5s").build())
+    assert gate.entered.acquire(timeout=DEADLINE)
+    clock.advance("5s")
+    lines.first("stalled")
+    dispatcher.drain(None)
+    gate.open.set()
+    assert not dispatcher.running
+
+
+def test_coroutines_that_run_are_waited_for_beside_a_batch_that_was_given_up(
+    stages: Stages, clock: TimeMachine, lines: Lines
+) -> None:
+    stage, began = stages(clock, lease="1h", max_attempts=1), threading.Semaphore(0)
+    batch_may_end, may_end = asyncio.Event(), asyncio.Event()
+    loops: list[asyncio.AbstractEventLoop] = []
+
+    async def ignore_cancellation(_: object) -> None:
+        began.release()
+        while not batch_may_end.is_set():
+            with contextlib.suppress(asyncio.CancelledError):
+                await batch_may_end.wait()
+
+    async def handle(_: object) -> None:
+        loops.append(asyncio.get_running_loop())
+        began.release()
+        await may_end.wait()
+
+    builder = Dispatcher.builder().queue(stage.queue).handler(handle, task="one")
+    builder.handler(ignore_cancellation, task="many", batch=(1, 0), timeout="5s")
+    stage.queue.send("many", headers={"task": "many"})
+    stage.queue.send("one", headers={"task": "one"})
+    dispatcher = stage.begin(builder.build())
+    for _ in range(2):
+        assert began.acquire(timeout=DEADLINE)
+    clock.advance("5s")
+    lines.first("stalled")
+    assert not dispatcher._plan.pools._coroutine_pool().is_idle()  # noqa: SLF001 - one runs that is not given up
+    loops[0].call_soon_threadsafe(may_end.set)
+    dispatcher.drain(None)
+    loops[0].call_soon_threadsafe(batch_may_end.set)
+    assert ("one", "acked") in stage.heard.outcomes
+
+
+def test_a_signal_handler_that_drains_in_the_middle_of_the_start_does_not_finish_it_early(
+    still: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dispatcher = Dispatcher.builder().queue(still.queue).handler(print).build()
+    start, wait, hold = threading.Thread.start, dispatcher._monitor._wait, threading.Event()  # noqa: SLF001 - held below
+    finished: list[bool] = []
+
+    def waits() -> None:
+        assert hold.wait(DEADLINE)
+        wait()
+
+    def starts(thread: threading.Thread) -> None:
+        for _ in range(2 if thread.name == "astyqueue:monitor" and not finished else 0):
+            dispatcher.drain(wait=False)
+            finished.append(dispatcher._monitor.finished.is_set())  # noqa: SLF001 - what `run` waits for
+        start(thread)
+
+    monkeypatch.setattr(dispatcher._monitor, "_wait", waits)  # noqa: SLF001 - as above
+    monkeypatch.setattr(threading.Thread, "start", starts)
+    still.begin(dispatcher)
+    assert (finished, dispatcher.running) == ([False, False], True)
+    hold.set()
+    dispatcher.drain(None)
+    assert not dispatcher.running
