@@ -139,7 +139,7 @@ class HoldingClaims(Faulty):
         return answer
 
 
-def test_a_drain_gives_back_what_a_claim_brings_that_was_under_way(
+def test_a_stop_gives_back_what_a_claim_brings_that_was_under_way(
     stages: Stages, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = HoldingClaims(place.store(SystemClock()))
@@ -154,7 +154,7 @@ def test_a_drain_gives_back_what_a_claim_brings_that_was_under_way(
     stage.queue.send("one")
     dispatcher = stage.start(print)
     assert store.claimed.wait(DEADLINE)
-    dispatcher.drain(None)
+    dispatcher.stop()
     assert (stage.stats.received, stage.stats.released) == (1, 1)
 
 
