@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Final, NamedTuple
+from typing import ClassVar, Final
 
 from astyqueue.errors import OutcomeUnknown, StoreError
 from astyqueue.ids import Id
@@ -23,7 +23,7 @@ from astyqueue.protocol.layout.columns import (
     visible_at,
 )
 from astyqueue.protocol.layout.unique_key import SettleEffects, owned_keys
-from astyqueue.protocol.row.header_commit import HeaderCommits, RowTransaction
+from astyqueue.protocol.row.header_commit import HeaderCommits, RowTransaction, UnansweredCommits
 from astyqueue.protocol.row.snapshot import WORTH_STORING, RowSnapshot, load_header
 from astyqueue.protocol.settling.outcomes import SettlePlan, columns_changed_by, plan_settle
 from astyqueue.protocol.settling.settle import SettleRequest, SettleResult, settle
@@ -112,13 +112,6 @@ class _ClaimCommit:
     timers: list[Timer]
 
 
-class _Unanswered(NamedTuple):
-    """A commit without an answer that was not carried out when it was read back, and the header that it writes."""
-
-    header: Header
-    plan: _ClaimCommit
-
-
 @dataclass(slots=True)
 class _Claiming(HeaderCommits[_ClaimCommit]):
     """The commits of one claim, and the settles committed with it."""
@@ -131,7 +124,7 @@ class _Claiming(HeaderCommits[_ClaimCommit]):
     waiting: list[SettleRequest]
     claimed: ClaimResult
     header: Header = field(init=False)
-    unanswered: list[_Unanswered] = field(init=False, default_factory=list)
+    unanswered: UnansweredCommits[_ClaimCommit] = field(init=False, default_factory=UnansweredCommits)
 
     @property
     def settling(self) -> int:
@@ -164,7 +157,7 @@ class _Claiming(HeaderCommits[_ClaimCommit]):
 
     def plan(self) -> Steps[_ClaimCommit | None]:
         """Scan the row, and plan the settles that go with the claim; None: nothing is due, or it was claimed late."""
-        if self.unanswered and (yield from self.take_late_one()):
+        if (yield from self.take_late_one()):
             return None
         worked = [plan_settle(self.process, settlement.timer, settlement.outcomes) for settlement in self.waiting]
         picked = yield from scan_row(
@@ -222,17 +215,19 @@ class _Claiming(HeaderCommits[_ClaimCommit]):
 
     def answered(self, plan: _ClaimCommit, outcome: Outcome) -> None:
         """End the settles; a refusal shows the current header, and the cursors go back to where they were."""
-        for settlement, part in zip(self.waiting, plan.worked, strict=True):
-            settlement.end(part, applied=isinstance(outcome, Committed))
+        self._end_settles(plan, applied=isinstance(outcome, Committed))
         if isinstance(outcome, Refused):
             self.snapshot.refused(outcome.present[HEADER], plan.picked.now, plan.picked.cursors)
 
     def failed(self, plan: _ClaimCommit) -> None:
         """End the settles as not applied."""
-        for settlement, part in zip(self.waiting, plan.worked, strict=True):
-            settlement.end(part, applied=False)
+        self._end_settles(plan, applied=False)
 
-    def read_back(self, plan: _ClaimCommit, unknown: OutcomeUnknown) -> Steps[bool]:  # noqa: ARG002 - the interface of every loop
+    def _end_settles(self, plan: _ClaimCommit, *, applied: bool) -> None:
+        for settlement, part in zip(self.waiting, plan.worked, strict=True):
+            settlement.end(part, applied=applied)
+
+    def read_back(self, plan: _ClaimCommit, unknown: OutcomeUnknown) -> Steps[bool]:
         """Whether a commit was applied: the header is the one it wrote, or a timer or dead letter that it wrote exists.
 
         If other processes have committed since and these are gone again, it counts as refused: no process has their
@@ -245,7 +240,7 @@ class _Claiming(HeaderCommits[_ClaimCommit]):
             return True
         self.snapshot.forget()
         if current == plan.picked.known.value:
-            self.unanswered.append(_Unanswered(self.header, plan))
+            self.unanswered.add(current, self.header, plan, unknown)
             return False
         return (yield from self._has_traces(plan))
 
@@ -256,25 +251,18 @@ class _Claiming(HeaderCommits[_ClaimCommit]):
         return any(dead.get(column.name, column.value) == column.value for column in found)
 
     def take_late_one(self) -> Steps[bool]:
-        """Take what a commit has claimed that was carried out after it was read back; whether there was one.
-
-        All that are unanswered expect one header, so it is one at most, and none once another commit was applied.
-        """
-        unanswered, self.unanswered = self.unanswered, []
-        if not unanswered:
+        """Take what a commit has claimed that was carried out after it was read back; whether there was one."""
+        if self.unanswered.error is None:
             return False
-        current = (yield from load_header(self.snapshot, self.process.now())).value
-        if current == unanswered[0].plan.picked.known.value:
-            self.unanswered = unanswered
+        present = yield from load_header(self.snapshot, self.process.now())
+        late = yield from self.unanswered.carried_out(present.value, self._has_traces)
+        if late is None:
             return False
-        for header, plan in unanswered:
-            if current == header.encode() or (yield from self._has_traces(plan)):
-                self.process.read_back(self.snapshot.row, self.operation, applied=True)
-                self.snapshot.forget()
-                self.header = header
-                self.remember(plan)
-                return True
-        return False
+        self.process.read_back(self.snapshot.row, self.operation, applied=True)
+        self.snapshot.forget()
+        self.header = late[0]
+        self.remember(late[1])
+        return True
 
     def remember(self, plan: _ClaimCommit) -> None:
         """Update the snapshot, and add to the result what was claimed, settled and dead-lettered."""

@@ -54,7 +54,8 @@ class ScanCursors:
         """
         self.scanned_at = [min(moment, now) for moment in self.scanned_at]
         bound = ids.first_at(now + 1)
-        self.reached = {level: id_ if id_ <= bound else _in_sight(now) for level, id_ in self.reached.items()}
+        for level in [level for level, id_ in self.reached.items() if id_ > bound]:
+            self.reached[level] = _in_sight(now)
         ahead = [level for level, head in enumerate(self.heads) if head > bound]
         for level in ahead:
             self._set_back(level, now)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import ClassVar, Final, Generic, NamedTuple, TypeVar
+from typing import ClassVar, Final, Generic, TypeVar
 
 from astyqueue.errors import OutcomeUnknown, StoreError, StoreUnavailable
 from astyqueue.ids import Nonce
@@ -99,6 +99,55 @@ def bump_header(process: Client, change: RowTransaction, known: bytes | None, *,
 
 
 P = TypeVar("P")
+
+
+class UnansweredCommits(Generic[P]):
+    """Commits of one operation without an answer, which had changed nothing when they were read back.
+
+    They expect the same header. Without it the store refuses them, so at most one of them is ever carried out. `error`
+    is the error of the last.
+    """
+
+    __slots__ = ("_expects", "_tried", "error")
+
+    def __init__(self) -> None:
+        """None, so far."""
+        self.error: OutcomeUnknown | None = None
+        self._expects: bytes | None = None
+        self._tried: list[tuple[Header, P]] = []
+
+    @property
+    def plans(self) -> list[P]:
+        """The plan of each."""
+        return [plan for _, plan in self._tried]
+
+    def add(self, expects: bytes | None, header: Header, plan: P, error: OutcomeUnknown) -> None:
+        """Record a commit that expects one header and writes another."""
+        self._expects, self.error = expects, error
+        self._tried.append((header, plan))
+
+    def clear(self) -> None:
+        """Forget them: another commit was applied, so none of them will be."""
+        self.error = None
+        self._tried = []
+
+    def carried_out(
+        self, present: bytes | None, has_traces: Callable[[P], Steps[bool]]
+    ) -> Steps[tuple[Header, P] | None]:
+        """The header and plan of the commit that was carried out since; None if none was so far.
+
+        The present header shows it, or else, if other processes have committed since, the traces of a plan.
+        """
+        if not self._tried or present == self._expects:
+            return None
+        late = [(header, plan) for header, plan in self._tried if header.encode() == present]
+        if not late:
+            for header, plan in self._tried:
+                if (yield from has_traces(plan)):
+                    late.append((header, plan))
+                    break
+        self.clear()
+        return late[0] if late else None
 
 
 class HeaderCommits(ABC, Generic[P]):
@@ -261,22 +310,6 @@ class RemovalPlan(CommitPlan):
 Planning = Callable[[RowSnapshot], Steps[CommitPlan | None]]
 
 
-class _Unanswered(NamedTuple):
-    """Commits without an answer: the header they expect, the last error, and the header and plan of each.
-
-    Without that header the store refuses them, so at most one of them is ever carried out.
-    """
-
-    expects: bytes | None
-    error: OutcomeUnknown
-    tried: tuple[tuple[bytes, CommitPlan], ...]
-
-    @property
-    def acts_late(self) -> bool:
-        """Whether it matters that one of them may still be carried out."""
-        return any(plan.acts_late for _, plan in self.tried)
-
-
 @dataclass(slots=True)
 class CommitLoop(HeaderCommits[CommitPlan]):
     """Header commits of one row, one after the other; the snapshot of the row is kept from one to the next.
@@ -291,7 +324,7 @@ class CommitLoop(HeaderCommits[CommitPlan]):
     knowing: Callable[[RowSnapshot, int], Steps[object]] = load_snapshot
     _planning: Planning = field(init=False)
     _header: Header = field(init=False)
-    _unanswered: _Unanswered | None = field(init=False, default=None)
+    _unanswered: UnansweredCommits[CommitPlan] = field(init=False, default_factory=UnansweredCommits)
     _carried_out_late: CommitPlan | None = field(init=False, default=None)
 
     def carry_out(self, planning: Planning) -> Steps[CommitPlan | None]:
@@ -304,35 +337,25 @@ class CommitLoop(HeaderCommits[CommitPlan]):
         try:
             return (yield from self.until_applied())
         except StoreError as error:
-            if self._unanswered is None or isinstance(error, OutcomeUnknown):
+            if self._unanswered.error is None or isinstance(error, OutcomeUnknown):
                 raise
             raise self._unanswered.error from error
 
     def plan(self) -> Steps[CommitPlan | None]:
         """Load the row and plan, unless an earlier plan turns out to have been carried out late."""
         yield from self.knowing(self.snapshot, self.process.now())
-        if self._unanswered and self._unanswered.expects != self.snapshot.loaded_header.value:
-            unanswered, self._unanswered = self._unanswered, None
-            self._carried_out_late = yield from self._late_one_of(unanswered)
-            if self._carried_out_late:
-                return self._carried_out_late
+        late = yield from self._unanswered.carried_out(self.snapshot.loaded_header.value, self._has_traces)
+        if late:
+            self._carried_out_late = late[1]
+            return self._carried_out_late
         plan = yield from self._planning(self.snapshot)
-        if plan is None and self._unanswered and self._unanswered.acts_late:
+        if plan is None and self._unanswered.error and any(one.acts_late for one in self._unanswered.plans):
             raise self._unanswered.error
         return plan
 
-    def _late_one_of(self, unanswered: _Unanswered) -> Steps[CommitPlan | None]:
-        """The commit that was carried out after its outcome had been read back; None if none was.
-
-        If other processes have committed since, its traces show it; those of a removal could be theirs.
-        """
-        for header, plan in unanswered.tried:
-            if header == self.snapshot.loaded_header.value:
-                return plan
-        for _, plan in unanswered.tried:
-            if plan.acts_late and (yield from plan.was_done(self.snapshot.row)):
-                return plan
-        return None
+    def _has_traces(self, plan: CommitPlan) -> Steps[bool]:
+        """Whether a plan was carried out, by its traces; those of a removal could be another process's."""
+        return plan.acts_late and (yield from plan.was_done(self.snapshot.row))
 
     def commit(self, plan: CommitPlan) -> Steps[bool]:
         """Commit a plan once, unless it was carried out late; whether it was applied."""
@@ -351,7 +374,7 @@ class CommitLoop(HeaderCommits[CommitPlan]):
 
     def remember(self, plan: CommitPlan) -> None:
         """Keep the snapshot for the next commit."""
-        self._unanswered = None
+        self._unanswered.clear()
         self.snapshot.raised(self._header, plan.shrunk, plan.listed)
 
     def read_back(self, plan: CommitPlan, unknown: OutcomeUnknown) -> Steps[bool]:
@@ -361,8 +384,7 @@ class CommitLoop(HeaderCommits[CommitPlan]):
         column = yield from read_column(self.snapshot.row, HEADER, exact=True)
         current = column.value if column else None
         if current == known:  # not applied so far; as long as the header stays, it may be when the request arrives
-            tried = self._unanswered.tried if self._unanswered else ()
-            self._unanswered = _Unanswered(known, unknown, (*tried, (self._header.encode(), plan)))
+            self._unanswered.add(known, self._header, plan, unknown)
             return False
         return current == self._header.encode() or (yield from plan.was_done(self.snapshot.row))
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from astyqueue.errors import OutcomeUnknown
+from astyqueue.errors import OutcomeUnknown, StoreUnavailable
 from astyqueue.ids import Id
 from astyqueue.model.envelope import Envelope, encode
 from astyqueue.model.message import Unique
@@ -61,8 +61,8 @@ class Late(Faulty):
 class LateBeforeARead(Late):
     """As `Late`, but carried out before the first read that follows the one by which it was read back."""
 
-    def __init__(self, store: Store) -> None:
-        super().__init__(store)
+    def __init__(self, store: Store, then: Callable[[], object] = lambda: None) -> None:
+        super().__init__(store, then)
         self._reads = 0
 
     def perform(self, request: Request) -> object:
@@ -70,6 +70,16 @@ class LateBeforeARead(Late):
             self._reads += 1
             if self._reads == 2:
                 Faulty.perform(self, self._late)
+                self._then()
+        return super().perform(request)
+
+
+class LateThenUnreadable(LateBeforeARead):
+    """As `LateBeforeARead`, but the store becomes unavailable once header and timers have been read again."""
+
+    def perform(self, request: Request) -> object:
+        if not isinstance(request, Commit) and self._reads == 3:
+            raise StoreUnavailable
         return super().perform(request)
 
 
@@ -131,6 +141,12 @@ def test_a_run_on_request_whose_commit_is_carried_out_late_is_sent_once(table: T
     schedule = run(run_now(table.kept("digest")), Late(table.births))
     assert [schedule.run.id if schedule.run else None] == messages(table)
     assert table.there().fired == 1
+
+
+def test_whether_a_run_on_request_was_sent_is_unknown_while_its_traces_cannot_be_read(table: Timetable) -> None:
+    table.make()
+    with pytest.raises(OutcomeUnknown):
+        run(run_now(table.kept("digest")), LateThenUnreadable(table.births, lambda: table.work("bob")))
 
 
 def test_a_backfill_carried_out_late_makes_no_second_receipt(table: Timetable) -> None:
