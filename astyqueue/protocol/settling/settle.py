@@ -108,7 +108,7 @@ class _Settling:
         """Remove outcomes that a commit of unknown outcome has applied; if all its traces are there, it is done."""
         for worked in self._wanted.unsure:
             kinds = yield from traces_of(self._row, worked)
-            applied = [id_ for id_, outcome in self._left.items() if kinds.get(id_) is type(outcome)]
+            applied = [id_ for id_, outcome in self._left.items() if id_ in kinds and worked.does(id_, outcome)]
             if applied and kinds == worked.kinds:
                 self._process.read_back(self._row, "settle", applied=True)
                 self._done(worked, applied)

@@ -111,6 +111,19 @@ def test_an_outcome_that_was_done_does_not_count_as_another_one() -> None:
     assert run(settle(scene.process("ann"), ROW, rejecting), scene.store).lost == scene.sent
 
 
+def test_a_longer_extension_is_made_although_a_shorter_one_of_unknown_outcome_was_carried_out() -> None:
+    scene = Scene(messages=2)
+    taken = scene.do("ann").claims[0]
+    shorter = SettleRequest(taken.timer, dict.fromkeys(scene.sent, Extend(scene.now + 2 * LEASE)))
+    steps = settle(scene.process("ann"), ROW, shorter)
+    perform(next(steps), scene.store)
+    steps.close()
+    longer = replace(shorter, outcomes=dict.fromkeys(scene.sent, Extend(scene.now + 5 * LEASE)))
+    assert not run(settle(scene.process("ann"), ROW, longer), scene.store).lost
+    scene.clock.advance("90s")
+    assert not scene.do("bob").claims
+
+
 def test_a_claim_whose_end_was_not_learned_settles_what_went_with_it() -> None:
     scene = Scene(messages=2)
     taken = scene.do("ann", want=1).claims[0]
