@@ -86,7 +86,7 @@ class CorrectedClock(SystemClock):
 
     def now(self) -> int:
         """Microseconds since 1970 UTC by the other clock."""
-        return super().now() + self.ahead
+        return time.time_ns() // 1000 + self.ahead  # as `machine`, in one call: it is read twice for each message
 
 
 def _nothing() -> None:

@@ -9,6 +9,7 @@ asyncio is imported by the first task that waits: it brings 36 modules, which a 
 from __future__ import annotations
 
 import contextlib
+import functools
 import threading
 from collections import deque
 from collections.abc import Callable, Coroutine
@@ -178,19 +179,21 @@ class BargingLock:
     once more: the order is not fair. Each thread that leaves wakes one that waits. It is not reentrant.
     """
 
-    __slots__ = ("_lock", "_waiting")
+    __slots__ = ("_release", "_take_if_free", "_waiting")
 
     def __init__(self) -> None:
         """Not locked."""
-        self._lock = threading.Lock()
+        lock = threading.Lock()
+        self._take_if_free = functools.partial(lock.acquire, blocking=False)
+        self._release = lock.release
         self._waiting: deque[threading.Lock] = deque()
 
     def __enter__(self) -> None:
-        if not self._lock.acquire(blocking=False):
+        if not self._take_if_free():
             self._wait()
 
-    def __exit__(self, *_: object) -> None:
-        self._lock.release()
+    def __exit__(self, kind: object, error: object, where: object) -> None:
+        self._release()
         if self._waiting:
             with contextlib.suppress(IndexError):  # another thread woke the last one
                 self._waiting.popleft().release()
@@ -205,12 +208,12 @@ class BargingLock:
         woken.acquire()
         while True:
             self._waiting.append(woken)
-            if self._lock.acquire(blocking=False):
+            if self._take_if_free():
                 with contextlib.suppress(ValueError):  # it was woken meanwhile
                     self._waiting.remove(woken)
                 return
             woken.acquire()
-            if self._lock.acquire(blocking=False):
+            if self._take_if_free():
                 return
 
 

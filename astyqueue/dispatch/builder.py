@@ -24,7 +24,7 @@ from astyqueue.dispatch.handlers.middleware import AnyMiddleware, HandlerWrappin
 from astyqueue.dispatch.pools import CoroutineOptions, HandlerPools
 from astyqueue.dispatch.processes.child_process import ProcessOptions
 from astyqueue.dispatch.processes.children import ProcessChildren, available_processors
-from astyqueue.dispatch.processes.stray_forks import end_forked_children
+from astyqueue.dispatch.processes.stray_forks import ending_forked_children
 from astyqueue.dispatch.queue_patterns import QueueDirectory, QueuePattern
 from astyqueue.dispatch.subscription import QueueIdentity, QueueOptions, Subscription
 from astyqueue.durations import Duration, as_microseconds
@@ -320,10 +320,8 @@ class DispatcherBuilder(Generic[D]):
         clock = next(one.queue.clock if one.queue else one.directory.clock for one in self._wanted)  # type: ignore[union-attr]  # it has one or the other
         children = self._children(clock)
         pools = HandlerPools(self._number_of_threads(), clock, coroutines=self._coroutines, children=children)
-        # Around the handler, so that no middleware goes on in its child; and around middleware, which may fork too.
-        ends = (end_forked_children,)
         wrapping = HandlerWrapping(
-            self._middleware, outermost=ends, innermost=ends, children=children, cancel=pools.interrupt
+            self._middleware, guard=ending_forked_children, children=children, cancel=pools.interrupt
         )
         for wanted in self._wanted:
             if wanted.roster.empty:

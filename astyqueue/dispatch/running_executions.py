@@ -7,6 +7,7 @@ monitor when it gives up waiting. So each has exactly one outcome, and a later r
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import Final
 
 from astyqueue.clock import Clock
@@ -92,6 +93,8 @@ class ExecutionsUnderWay:
         self._running: dict[tuple[str, Id], Execution] = {}
         self._given_up: set[Execution] = set()
         self._concluding: set[Execution] = set()
+        #: Called when the outcome of an execution was handed in.
+        self.leave: Callable[[Execution], None] = self._concluding.discard
 
     def begin(self, delivery: Delivery, now: int) -> Execution | None:
         """A new execution; None if this process is handling the message already, which this delivery then settles."""
@@ -114,10 +117,6 @@ class ExecutionsUnderWay:
             del self._running[execution.where]
             self._concluding.add(execution)
             return True
-
-    def leave(self, execution: Execution) -> None:
-        """The outcome of an execution was handed in."""
-        self._concluding.discard(execution)
 
     def give_up(self, execution: Execution) -> bool:
         """Move an execution from those under way to those given up; False if it just ended."""

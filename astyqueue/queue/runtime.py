@@ -118,7 +118,7 @@ class QueueRuntime:
         self._ids = IdSource(clock)
         self.producer = self._new_producer()
         self.follow_ups = self._new_follow_ups()
-        self.terms = RetryPolicy(self.process.now, lambda: self.settings.behaviour, random.random)
+        self.terms = RetryPolicy(self.process.now, self.settings_sync, random.random)
         self.closed = False
         self._in_children: dict[int, QueueRuntime] = {}
 

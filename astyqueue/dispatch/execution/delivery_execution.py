@@ -10,7 +10,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable
 from datetime import datetime
-from typing import Final, cast
+from typing import Final
 
 from astyqueue import errors
 from astyqueue.dispatch.flow_control import AdaptivePrefetch, MessageQuota
@@ -117,7 +117,8 @@ class UnusedLeases:
 
     def begins(self, execution: Execution) -> None:
         """The handler of a message begins: its earlier leases count no more."""
-        self._postponed.pop(execution.where, None)
+        if self._postponed:
+            self._postponed.pop(execution.where, None)
 
 
 class HandlerExecutions:
@@ -138,6 +139,7 @@ class HandlerExecutions:
         #: Called when a handler has ended, in a queue that limits how many run at the same time.
         self.on_ended: Callable[[], None] | None = None
         self._queue = queue
+        self._terms = queue.terms
         self._roster = roster
         self._find = roster.find
         self._took = pace.took
@@ -170,7 +172,7 @@ class HandlerExecutions:
             return None
         try:
             if self._resolve(execution):
-                return cast("BegunExecution", execution)
+                return execution  # type: ignore[return-value]  # its handler was found; a cast would be a call
             self._end(execution)
             again = execution.current
         except BaseException as error:  # noqa: BLE001 - as what a handler raises
@@ -202,7 +204,7 @@ class HandlerExecutions:
         if self._end(execution):
             self.verdicts.cancelled(execution.delivery, execution.handler)
             if not execution.current.decided:
-                self.hand_in(execution.current, self._queue.terms.release(execution.current, _CANCELLED_PAUSE))
+                self.hand_in(execution.current, self._terms.release(execution.current, _CANCELLED_PAUSE))
         self._leave(execution)
 
     def _leave(self, execution: Execution) -> None:
@@ -264,7 +266,7 @@ class HandlerExecutions:
         Else it becomes a dead letter, or is released.
         """
         lease = delivery.lease
-        expired = self._queue.terms.expired(delivery)
+        expired = self._terms.expired(delivery)
         if expired is not None and (lease is None or not delivery.settled):
             self.verdicts.expired(delivery)
             if lease is not None:
@@ -275,9 +277,7 @@ class HandlerExecutions:
         if not delivery.settled:
             self.verdicts.not_begun(delivery)
             over = self._over
-            self.hand_in(
-                delivery, self._queue.terms.release(delivery, None) if over else self._unused.postpone(delivery)
-            )
+            self.hand_in(delivery, self._terms.release(delivery, None) if over else self._unused.postpone(delivery))
         return False
 
     def _limit(self, execution: Execution, timeout: int) -> None:
@@ -295,7 +295,7 @@ class HandlerExecutions:
         if execution.delivery.decided and not lost:
             self.verdicts.settled_by_hand(execution.delivery, handler, error, began=execution.began, took=took)
             if not delivery.decided:
-                self.hand_in(delivery, self._queue.terms.release(delivery, None))
+                self.hand_in(delivery, self._terms.release(delivery, None))
             return
         if delivery is not execution.delivery:
             delivery.take_over(execution.delivery.follow_ups)
@@ -358,7 +358,7 @@ class HandlerExecutions:
         for execution in left:
             self.verdicts.abandoned(execution.delivery, execution.handler)
             execution.interrupt()
-        return [(execution.current, self._queue.terms.release(execution.current, None)) for execution in left]
+        return [(execution.current, self._terms.release(execution.current, None)) for execution in left]
 
 
 def _no_stack(_: Execution) -> str:

@@ -61,24 +61,21 @@ class HandlerWrapping:
         self,
         middleware: Iterable[AnyMiddleware] = (),
         *,
-        outermost: Iterable[Middleware] = (),
-        innermost: Iterable[Middleware] = (),
+        guard: Callable[[AnyCall], AnyCall] | None = None,
         children: Children | None = None,
         cancel: Callable[[Delivery], None] | None = None,
     ) -> None:
-        """The first middleware is the outermost; only handlers in threads are wrapped in `outermost` and `innermost`.
+        """The first middleware is the outermost; `async def` ones are for `async def` handlers, others for the rest.
 
-        `innermost` is also called with the lists of batch handlers.
-        Middleware that is `async def` is for `async def` handlers, all other for those in threads and processes.
-        `children` run the handlers for processes; `cancel` ends the coroutine of a delivery.
+        `guard` wraps the call of a handler in a thread, and once more that of the middleware around it, except for
+        batches. `children` run the handlers for processes; `cancel` ends the coroutine of a delivery.
         """
         self._given = tuple(middleware)
         single = [one for one in self._given if not isinstance(one, BatchMiddleware)]
         self._awaited = tuple(cast("AsyncMiddleware", one) for one in single if is_async(one))
         self._plain = tuple(cast("Middleware", one) for one in single if not is_async(one))
         self._of_batches = [one.call for one in self._given if isinstance(one, BatchMiddleware)]
-        self._outermost = tuple(outermost)
-        self._innermost = tuple(innermost)
+        self._guard = guard or _unguarded
         self._children = children
         self._cancel = cancel
 
@@ -95,15 +92,17 @@ class HandlerWrapping:
             case Kind.PROCESS:
                 return self._in_child(handler)
         self._check_fits(handler, self._plain)
-        around = (*(self._outermost if self._plain else ()), *self._plain, *self._innermost)
-        return replace(handler, call=_wrapped(handler.call, around))
+        call = self._guard(handler.call)
+        if self._plain:
+            call = self._guard(_wrapped(call, self._plain))
+        return replace(handler, call=call)
 
     def _in_batches(self, handler: Handler) -> Handler:
         awaited = handler.kind is Kind.ASYNCIO
         fitting = [one for one in self._of_batches if is_async(one) is awaited]
         self._check_fits(handler, fitting)
         if not awaited:
-            return replace(handler, call=_wrapped(handler.call, (*fitting, *self._innermost)))
+            return replace(handler, call=_wrapped(self._guard(handler.call), fitting))
         return replace(handler, call=_wrapped_coroutine(handler.call, fitting), interrupt=self._cancel)
 
     def _around_coroutine(self, handler: Handler) -> AsyncCall:
@@ -143,6 +142,11 @@ def check_middleware(middleware: Iterable[object]) -> None:
 
 def _function(middleware: object) -> object:
     return middleware.call if isinstance(middleware, BatchMiddleware) else middleware
+
+
+def _unguarded(call: AnyCall) -> AnyCall:
+    """The default of `guard`."""
+    return call
 
 
 def _wrapped(call: AnyCall, middleware: Sequence[Around]) -> AnyCall:

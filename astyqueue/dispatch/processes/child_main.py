@@ -27,7 +27,7 @@ from astyqueue.dispatch.handlers.handler import Call, Handler, perform
 from astyqueue.dispatch.handlers.import_path import find
 from astyqueue.dispatch.processes.channel import Channel, Frame
 from astyqueue.dispatch.processes.forwarded_delivery import Ask, ForwardedDelivery, Values, arrived
-from astyqueue.dispatch.processes.stray_forks import end_forked_children
+from astyqueue.dispatch.processes.stray_forks import ending_forked_children
 from astyqueue.dispatch.stacks import traceback_text
 from astyqueue.durations import Duration, as_microseconds, instant_of
 from astyqueue.errors import AstyqueueError, Closed, Reject, Retry, Snooze
@@ -142,7 +142,7 @@ class Functions:
             found = find(address)
             handler = getattr(found, "handler", None)  # a task has one
             call = handler.call if isinstance(handler, Handler) else _callable(found)
-            handler = self._found[address] = Handler(address, _guarded(call))
+            handler = self._found[address] = Handler(address, ending_forked_children(call))
         return handler
 
 
@@ -151,10 +151,6 @@ def _callable(found: object) -> Call:
         message = f"{found!r} is not a function"
         raise TypeError(message)
     return found
-
-
-def _guarded(call: Call) -> Call:
-    return lambda delivery: end_forked_children(delivery, call)
 
 
 def handle(functions: Functions, address: str, delivery: ForwardedDelivery) -> Frame:

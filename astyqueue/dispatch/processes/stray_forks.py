@@ -35,21 +35,25 @@ class _Forks:
 _FORKS: Final = _Forks()
 
 
-def end_forked_children(given: Delivery | list[Delivery], call_next: Callable[[Any], object]) -> object:
-    """A middleware: a child process that leaves the handler exits with 0, with the code of `sys.exit`, or with 1.
+def ending_forked_children(call: Callable[[Any], object]) -> Callable[[Any], object]:
+    """The same call, except that a child process that comes back from it exits: with 0, its `sys.exit` code, or 1.
 
-    It is also for handlers that are `given` a batch.
+    The call gets a delivery or, if it handles batches, a list.
     """
-    before = _FORKS.count
-    try:
-        result = call_next(given)
-    except BaseException as error:
+
+    def call_in_this_process(given: Delivery | list[Delivery]) -> object:
+        before = _FORKS.count
+        try:
+            result = call(given)
+        except BaseException as error:
+            if _FORKS.count != before:
+                _exit(_code(given, error))
+            raise
         if _FORKS.count != before:
-            _exit(_code(given, error))
-        raise
-    if _FORKS.count != before:
-        _exit(0)
-    return result
+            _exit(0)
+        return result
+
+    return call_in_this_process
 
 
 def _code(given: Delivery | list[Delivery], error: BaseException) -> int:

@@ -85,10 +85,9 @@ class FreedGroups:
         self._rows: set[str] = set()
 
     def note(self, pending: PendingOutcome) -> None:
-        """Note the row of an outcome if that ends a message of a group."""
-        delivery = pending.delivery
-        if delivery.group is not None and isinstance(pending.outcome, Ack | Reject):
-            self._rows.add(delivery.row)
+        """Note the row of an outcome of a message of a group, if it ends the message."""
+        if isinstance(pending.outcome, Ack | Reject):
+            self._rows.add(pending.delivery.row)
 
     def take(self) -> set[str]:
         """The rows that were noted since the last call."""

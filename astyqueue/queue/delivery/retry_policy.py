@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Protocol
 
 from astyqueue.durations import Duration, as_microseconds
 from astyqueue.errors import BadInput
 from astyqueue.ids import moment
-from astyqueue.model.settings import Behaviour
+from astyqueue.model.settings import Settings
 from astyqueue.protocol.claiming.selection import EXPIRED
 from astyqueue.protocol.layout.columns import State
 from astyqueue.protocol.settling.outcomes import Extend, Reject, Release
@@ -15,13 +16,25 @@ from astyqueue.queue.delivery.base_delivery import BaseDelivery
 from astyqueue.text import reason_of
 
 
+class CurrentSettings(Protocol):
+    """What knows the settings of a queue."""
+
+    @property
+    def settings(self) -> Settings:
+        """The settings as this process last read them."""
+        ...
+
+
 class RetryPolicy:
     """Decides the outcomes of one queue by its clock, its backoff and its number of attempts."""
 
-    def __init__(self, now: Callable[[], int], behaviour: Callable[[], Behaviour], chance: Callable[[], float]) -> None:
-        """`chance` gives numbers in [0, 1) for the jitter of backoffs."""
+    def __init__(self, now: Callable[[], int], current: CurrentSettings, chance: Callable[[], float]) -> None:
+        """`current` has the settings as this process last read them.
+
+        `chance` gives numbers in [0, 1) for the jitter of backoffs.
+        """
         self.now = now
-        self._behaviour = behaviour
+        self._current = current
         self._chance = chance
 
     def release(self, delivery: BaseDelivery, delay: Duration | None) -> Release:
@@ -37,7 +50,7 @@ class RetryPolicy:
         `pause` is in microseconds (default: the queue's backoff); `allowed` is the number of attempts (default: as the
         message or the queue says).
         """
-        behaviour = self._behaviour()
+        behaviour = self._current.settings.behaviour
         delivery.failure = _reason(reason)
         if delivery.attempt >= (allowed or behaviour.attempts(delivery.attempts_allowed)):
             return Reject("failed", reason, delivery.attempt)
@@ -49,7 +62,7 @@ class RetryPolicy:
 
         It has expired by its own time, or by the `expires_cap` of the queue.
         """
-        cap = self._behaviour().expires_cap_us
+        cap = self._current.settings.behaviour.expires_cap_us
         if delivery.expires_us is None and not cap:
             return None
         now = self.now()
