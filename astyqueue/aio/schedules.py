@@ -1,5 +1,5 @@
 # Written by `make aio` from astyqueue/schedules/schedules.py: change that, or tools/async_classes/twins.py.
-"""Lists, makes, changes and removes the schedules of a queue."""
+"""Lists, makes, changes and removes the schedules of a queue, for tasks of an event loop."""
 
 from __future__ import annotations
 

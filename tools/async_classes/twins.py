@@ -172,7 +172,10 @@ TWINS: Final = (
     Twin(
         threads="astyqueue.schedules.schedules",
         tasks="astyqueue.aio.schedules",
-        differences={"`Schedules(queue).add": "`await Schedules(queue).add"},
+        differences={
+            "the schedules of a queue.\"\"\"\n\nfrom": "the schedules of a queue, for tasks of an event loop.\"\"\"\n\nfrom",
+            "`Schedules(queue).add": "`await Schedules(queue).add",
+        },
         awaited=("self._queue.run",),
     ),
     Twin(
@@ -204,6 +207,7 @@ TWINS: Final = (
         threads="astyqueue.tasks.task",
         tasks="astyqueue.tasks.awaited.task",
         differences={
+            "Tasks: a call of one is sent": "Tasks whose sends are awaited: a call of one is sent",
             "Calling it runs it in this thread; `send` lets a worker run it.": (
                 "Calling it runs it; `await task.send(...)` lets a worker run it.\n\n    "
                 "`task.blocking.send(...)` does so in `def` tasks and other code outside of event loops."
