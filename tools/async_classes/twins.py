@@ -173,7 +173,7 @@ TWINS: Final = (
         threads="astyqueue.schedules.schedules",
         tasks="astyqueue.aio.schedules",
         differences={
-            "the schedules of a queue.\"\"\"\n\nfrom": "the schedules of a queue, for tasks of an event loop.\"\"\"\n\nfrom",
+            'the schedules of a queue."""\n\nfrom': 'the schedules of a queue, for tasks of an event loop."""\n\nfrom',
             "`Schedules(queue).add": "`await Schedules(queue).add",
         },
         awaited=("self._queue.run",),
