@@ -1,5 +1,5 @@
 # Written by `make aio` from astyqueue/tasks/task.py: change that, or tools/async_classes/twins.py.
-"""Tasks whose sends are awaited: a call of one is sent as a message, and a worker makes the call. Both use the same name for the task."""
+"""Awaited tasks: a call of one is sent as a message, and a worker makes the call. Both use the same name for the task."""
 
 from __future__ import annotations
 
