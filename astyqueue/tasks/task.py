@@ -1,4 +1,4 @@
-"""Tasks: a call of one is sent as a message, and a worker makes the call. Both use the same name for the task."""
+"""Tasks: a call of one is sent as a message, and a worker makes the call. Both know the task by its name."""
 
 from __future__ import annotations
 

@@ -207,7 +207,7 @@ TWINS: Final = (
         threads="astyqueue.tasks.task",
         tasks="astyqueue.tasks.awaited.task",
         differences={
-            "Tasks: a call of one": "Awaited tasks: a call of one",
+            "Tasks: a call of one": "Tasks of asyncio: a call of one",
             "Calling it runs it in this thread; `send` lets a worker run it.": (
                 "Calling it runs it; `await task.send(...)` lets a worker run it.\n\n    "
                 "`task.blocking.send(...)` does so in `def` tasks and other code outside of event loops."

@@ -1,5 +1,5 @@
 # Written by `make aio` from astyqueue/tasks/task.py: change that, or tools/async_classes/twins.py.
-"""Awaited tasks: a call of one is sent as a message, and a worker makes the call. Both use the same name for the task."""
+"""Tasks of asyncio: a call of one is sent as a message, and a worker makes the call. Both know the task by its name."""
 
 from __future__ import annotations
 
