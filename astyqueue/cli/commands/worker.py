@@ -340,7 +340,7 @@ def _serve(
     )
     run = WorkerRun(dispatcher, drain_timeout, supervised, Watches(**watched), spool=_logged_spool(app))
     if burst:
-        WhenEmpty(lambda: dispatcher.queues, run.end).watch()
+        WhenEmpty(lambda: dispatcher.queues, run.end, begun=lambda: dispatcher.running).watch()
     return run.until_ended()
 
 
