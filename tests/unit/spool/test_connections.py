@@ -98,7 +98,7 @@ def test_a_malformed_url_or_spool_is_refused_at_once(disk: Disk, tmp_path: Path)
     with pytest.raises(BadSetting, match="unknown kind of store"):
         connect("nosql://there", spool=disk.spool)
     (tmp_path / "file").touch()
-    with pytest.raises(BadSetting, match="the spool needs a folder, and .*/file is a file: name another one"):
+    with pytest.raises(BadSetting, match=r"the spool needs a folder, and .*/file is a file: name another one"):
         connect("memory://", spool=tmp_path / "file")
     with pytest.raises(BadSetting, match="the folder of the spool is empty: name a folder, such as /var/spool/shop"):
         connect("memory://", spool="")
