@@ -60,9 +60,7 @@ def test_a_message_with_a_unique_key_is_sent_once(shell: Shell, connection: Conn
     assert shell(*lines, "keep", stdin="4\n").stdout == f"{taken}1\n"
 
 
-def test_a_message_that_is_leased_does_not_come_back_once_another_superseded_it(
-    shell: Shell, connection: Connection
-) -> None:
+def test_a_leased_message_that_is_superseded_does_not_come_back(shell: Shell, connection: Connection) -> None:
     queue = connection.queue("emails")
     queue.send(1, key="ada", unique="supersede")
     delivery = queue.receive()[0]
