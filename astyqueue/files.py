@@ -17,7 +17,10 @@ def replace_file(path: Path, content: bytes) -> None:
     Only the owner may read a new file, under any umask; an existing file keeps its permissions. The content is written
     to a new file beside it under an unpredictable name, so that no link planted by another user is followed.
     """
-    descriptor, aside = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".new", dir=path.parent)
+    try:
+        descriptor, aside = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".new", dir=path.parent)
+    except OSError as error:  # it names the file that was to be made, which the user has not heard of
+        raise OSError(error.errno, error.strerror, str(path)) from error
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(content)

@@ -16,12 +16,14 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Final, NamedTuple
 
 import click
+from click.core import ParameterSource
 
 from astyqueue.cli.errors import ExitCode, Failure
 
@@ -102,13 +104,13 @@ class _Options:
         self._group = group
         self._file = file
         self._untrusted = untrusted
-        self._used: set[str] = set()
+        self._known: set[str] = set()
 
     def all(self, table: Table) -> dict[str, object]:
         found = self._of_group(self._group, table, {})
         plain = {_named(key) for key, value in table.items() if not isinstance(value, Mapping)}
-        if unknown := plain - self._used:
-            self._refuse("option", unknown)
+        if unknown := plain - self._known:
+            self._refuse("option", unknown, "", self._known)
         return found
 
     def _of_group(self, group: click.Group, table: Table, inherited: dict[str, object]) -> dict[str, object]:
@@ -116,7 +118,7 @@ class _Options:
         context = click.Context(group)
         names = group.list_commands(context)
         if unknown := {key for key, value in table.items() if isinstance(value, Mapping)} - set(names):
-            self._refuse("command", unknown, f" of {group.name}")
+            self._refuse("command", unknown, f" of {group.name}", names)
         found: dict[str, object] = {}
         for name in names:
             command = group.get_command(context, name)
@@ -131,14 +133,25 @@ class _Options:
         options = {_named(text): option for option in command.params for text in option.opts if text.startswith("--")}
         # An argument that a variable can set, such as the app of a worker, can be set by a file too.
         options |= {str(one.name): one for one in command.params if isinstance(one, click.Argument) and one.envvar}
-        own = _plain(table)
+        own = {_named(key): value for key, value in table.items()}
         if unknown := set(own) - set(options):
-            self._refuse("option", unknown, f" of {command.name}")
-        self._used |= set(inherited) & set(options)
+            self._refuse("option", unknown, f" of {command.name}", options)
+        self._known |= set(options)
         said = {key: value for key, value in (inherited | own).items() if key in options}
         for key in said:
             self._check(key, options[key])
-        return {str(options[key].name): value for key, value in said.items()}
+        return {str(options[key].name): self._value(key, options[key], value) for key, value in said.items()}
+
+    def _value(self, key: str, option: click.Parameter, value: object) -> object:
+        """The value as click reads it, which expects text: an option that can be repeated has a list of values."""
+        several = option.multiple or option.nargs != 1
+        if isinstance(value, list) and several:
+            return [_as_typed(one) for one in value]
+        if isinstance(value, list | Mapping):
+            what = "list" if isinstance(value, list) else "table"
+            message = f"{self._file.name}: {key} is a {what}: give one value, written as on the command line"
+            raise Failure(message, ExitCode.BAD_INPUT)
+        return [_as_typed(value)] if several else _as_typed(value)
 
     def _check(self, key: str, option: click.Parameter) -> None:
         """Raise Failure if this file must not set the option."""
@@ -152,8 +165,11 @@ class _Options:
             )
             raise Failure(message, ExitCode.BAD_INPUT)
 
-    def _refuse(self, what: str, unknown: set[str], owner: str = "") -> None:
-        message = f"{self._file.name}: unknown {what} {', '.join(sorted(unknown))}{owner}"
+    def _refuse(self, what: str, unknown: set[str], owner: str, known: Iterable[str]) -> None:
+        names = sorted(unknown)
+        close = get_close_matches(names[0], known, n=1)
+        meant = f"; did you mean {close[0]}?" if close else ""
+        message = f"{self._file.name}: unknown {what} {', '.join(names)}{owner}{meant}"
         raise Failure(message, ExitCode.BAD_INPUT)
 
 
@@ -164,6 +180,32 @@ def _named(text: str) -> str:
 
 def _plain(table: Table) -> dict[str, object]:
     return {_named(key): value for key, value in table.items() if not isinstance(value, Mapping)}
+
+
+def _as_typed(value: object) -> object:
+    """A value of a TOML file as text, as it is typed on a command line. Moments are left as they are."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return value if isinstance(value, datetime) else str(value)
+
+
+def name_source(error: click.BadParameter, file: Path | None) -> None:
+    """Have an error of usage name the file or the variable that has the value, if it was not typed."""
+    context, option = error.ctx, error.param
+    if context is None or option is None or option.name is None or error.param_hint is not None:
+        return
+    source = context.get_parameter_source(option.name)
+    place: object = file if source is ParameterSource.DEFAULT_MAP else None
+    if source is ParameterSource.ENVIRONMENT:
+        place = next((one for one in _variables_of(option, context) if one in os.environ), None)
+    if place is not None:
+        error.param_hint = f"{' / '.join(map(repr, option.opts))} (from {place})"
+
+
+def _variables_of(option: click.Parameter, context: click.Context) -> list[str]:
+    """The variables that set this option, as click looks for them."""
+    own = option.envvar or ()
+    return [*([own] if isinstance(own, str) else own), f"{context.auto_envvar_prefix}_{str(option.name).upper()}"]
 
 
 def name_options(name: str, command: click.Command) -> list[str]:

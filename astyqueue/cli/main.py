@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import click
 
-from astyqueue.cli.config import PREFIX, defaults, here, name_options
+from astyqueue.cli.config import PREFIX, defaults, here, name_options, name_source
 from astyqueue.cli.context import FILE, verbose_option
 from astyqueue.cli.errors import ExitCode, Failure, told_in_one_line, warn
 from astyqueue.cli.streams import drop_unread, open_closed_streams
@@ -109,5 +109,9 @@ class Commands(click.Group):
             sys.stdout.reconfigure(errors="backslashreplace")
         warn()
         with told_in_one_line():
-            result: object = super().invoke(ctx)
+            try:
+                result: object = super().invoke(ctx)
+            except click.BadParameter as error:
+                name_source(error, ctx.meta.get(FILE))
+                raise
             return result

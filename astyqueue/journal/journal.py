@@ -237,7 +237,8 @@ def _checked(payload: object) -> bytes:
 
 def _settings(options: Options) -> Settings:
     if unknown := [name for name in options if name not in Options.__annotations__]:
-        message = f"unknown option {unknown[0]!r}: a journal has {', '.join(sorted(Options.__annotations__))}"
+        names = sorted({"codec", *Options.__annotations__} - {"disk"})  # the disk is for tests
+        message = f"unknown option {unknown[0]!r}: a journal has {', '.join(names)}"
         raise BadSetting(message)
     return checked_settings(
         page_size=options.get("page_size", "16MiB"),

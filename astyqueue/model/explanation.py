@@ -357,10 +357,18 @@ def _life(facts: MessageFacts) -> Iterator[LifeEvent]:
     elif facts.spent:
         text = f"{facts.spent} of {facts.allowed} attempts used up; the logs of its consumers have their errors"
         yield LifeEvent(None, text)
-    in_columns = {Kind.SENT, Kind.DEAD} if facts.death is not None else {Kind.SENT}
+    for event in _only_in_history(facts):
+        yield LifeEvent(event.at, _event_in_words(event))
+
+
+def _only_in_history(facts: MessageFacts) -> Iterator[Event]:
+    """The events that no column shows. A dead letter's column shows its last death, not those before a redrive."""
+    redrives = sum(event.kind is Kind.REDRIVEN for event in facts.events)
     for event in facts.events:
-        if event.kind in _EVENTS and event.kind not in in_columns:
-            yield LifeEvent(event.at, _event_in_words(event))
+        redrives -= event.kind is Kind.REDRIVEN
+        is_shown = event.kind is Kind.SENT or (event.kind is Kind.DEAD and facts.death is not None and not redrives)
+        if event.kind in _EVENTS and not is_shown:
+            yield event
 
 
 def _event_in_words(event: Event) -> str:

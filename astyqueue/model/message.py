@@ -294,7 +294,7 @@ def _lease(lease: Duration | None, cap: int) -> int | None:
     duration = as_microseconds(lease)
     if duration and not LEASE_LEAST <= duration <= LEASE_MOST:
         least, longest = length_text(LEASE_LEAST), length_text(LEASE_MOST)
-        problem = f"lease is {lease!r}: it must be from {least} to {longest}, or 0 for at most once"
+        problem = f"lease is {length_text(duration)}: it must be from {least} to {longest}, or 0 for at most once"
         raise BadInput(problem)
     if duration > cap:
         problem = (

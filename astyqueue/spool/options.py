@@ -55,8 +55,14 @@ class SpoolOptions:
         if size is not None and size < _PAGES * SMALLEST_PAGE:
             message = f"cap is {size} bytes: give at least {_PAGES * SMALLEST_PAGE}, or None for no cap"
             raise BadSetting(message)
+        if not os.fspath(directory):
+            message = "the folder of the spool is empty: name a folder, such as /var/spool/shop"
+            raise BadSetting(message)
+        if (folder := Path(directory)).exists() and not folder.is_dir():
+            message = f"the spool needs a folder, and {folder} is a file: name another one"
+            raise BadSetting(message)
         return cls(
-            directory=Path(directory),
+            directory=folder,
             cap=size,
             when_full=_WHEN_FULL[when_full],
             durability=Durability(durability),

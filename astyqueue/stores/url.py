@@ -54,6 +54,9 @@ def locate(url: str) -> Location:
 
     An invalid URL raises BadSetting, whose text never repeats the URL: it may contain a password.
     """
+    if not isinstance(url, str):  # such as None, from a variable that is not set
+        message = f"a store's URL is text, for example sqlite:///mail.db, and this one is {type(url).__name__}"
+        raise BadSetting(message)
     scheme, separator, rest = url.partition(_SEPARATOR)
     if not separator:
         message = "a store's URL begins with its kind, for example sqlite:///mail.db or memory://"

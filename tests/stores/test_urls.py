@@ -25,6 +25,8 @@ SENT = Batch("row", puts=(Put(NAME, b"here"),))
         ("mail.db", "begins with its kind"),
         ("", "begins with its kind"),
         ("user:secret@host", "begins with its kind"),
+        (None, "a store's URL is text, for example sqlite:///mail.db, and this one is NoneType"),
+        (Path("mail.db"), "a store's URL is text, for example sqlite:///mail.db, and this one is PosixPath"),
         ("sqlite://", "a sqlite URL names a file"),
         ("sqlite:///", "a sqlite URL names a file"),
         ("sqlite://mail.db", "a sqlite URL names a file"),

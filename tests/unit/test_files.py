@@ -77,6 +77,13 @@ def test_what_could_not_be_written_leaves_the_old_file_and_nothing_beside_it(tmp
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_a_file_in_a_folder_that_is_missing_is_named_as_it_was_given(tmp_path: Path) -> None:
+    path = tmp_path / "missing" / "page.svg"
+    with pytest.raises(FileNotFoundError) as raised:
+        replace_file(path, b"new")
+    assert raised.value.filename == str(path)
+
+
 def test_a_file_that_is_there_is_not_made_again(tmp_path: Path) -> None:
     path = tmp_path / "mail.db"
     path.write_text("all that there is")

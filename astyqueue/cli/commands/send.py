@@ -70,10 +70,11 @@ _LONGEST: Final = 12 * 1024 * 1024
 )
 @click.option(
     "--unique",
-    type=click.Choice(["reject", "keep", "replace", "debounce"]),
+    type=click.Choice(["reject", "keep", "replace", "debounce", "supersede"]),
     help="Let at most one message sent with --unique (repeating ones included) have KEY. If KEY is taken: reject=fail, "
     "keep=keep the existing message, replace=replace it and keep its due time, debounce=replace it and use the due "
-    "time given here. Messages with KEY but sent without --unique do not count. "
+    "time given here, supersede=as debounce, and while the other is leased this one is sent beside it and the "
+    "other is not delivered again. Messages with KEY but sent without --unique do not count. "
     "[default: no uniqueness]",
 )
 @click.option(

@@ -340,7 +340,7 @@ def _serve(
     )
     run = WorkerRun(dispatcher, drain_timeout, supervised, Watches(**watched), spool=_logged_spool(app))
     if burst:
-        WhenEmpty(lambda: dispatcher.queues, run.end).watch()
+        WhenEmpty(lambda: dispatcher.queues, run.end, begun=lambda: dispatcher.running).watch()
     return run.until_ended()
 
 
@@ -391,13 +391,19 @@ def _module(name: str) -> ModuleType:
         sys.path.insert(0, folder)
     try:
         return importlib.import_module(name)
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # a script without a main guard may exit
         trace_if_verbose()
         message = _why_not(name, error)
         raise Failure(message, ExitCode.BAD_INPUT) from error
 
 
-def _why_not(name: str, error: Exception) -> str:
+def _why_not(name: str, error: Exception | SystemExit) -> str:
+    if isinstance(error, SystemExit):
+        return f'{name} exits when it is imported: call what exits under if __name__ == "__main__"; -v shows where'
+    meant = name.removesuffix(".py").removeprefix("./").replace("/", ".")
+    if meant != name or not all(name.split(".")):
+        known = meant if all(map(str.isidentifier, meant.split("."))) else "shop.tasks"
+        return f"{name!r} is not the name of a module: name an app as pkg.mod:app, such as {known}:{_USUAL}"
     if isinstance(error, ModuleNotFoundError) and error.name and f"{name}.".startswith(f"{error.name}."):
         return f"no module {error.name!r} in {here()} or among the installed packages; name an app as pkg.mod:app"
     return f"{name} cannot be imported: {type(error).__name__}: {error}; -v shows where"

@@ -119,7 +119,7 @@ class WorkerRun:
         """Run; returns a code to exit with at once, None to end as usual."""
         gc.collect()
         gc.freeze()  # full collections skip what stays until the end: 1 000 queues are half a million objects
-        with contextlib.suppress(Closed):  # a signal or --burst drained the dispatcher before it started
+        with contextlib.suppress(Closed):  # a signal drained the dispatcher before it started
             self._dispatcher.run()
         if self._stalled:
             return ExitCode.STALLED

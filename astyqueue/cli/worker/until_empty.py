@@ -6,12 +6,15 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from astyqueue.clock import SystemClock
 from astyqueue.errors import AstyqueueError, Closed
 from astyqueue.protocol.scheduling.schedule_commit import list_schedules
 from astyqueue.queue.queue import MessageQueue
 from astyqueue.units import SECOND, MonotonicUs
 from astyqueue.waiting import Wakeup
 
+#: The pause after the first look, and between looks whether the worker has begun.
+_FIRST_PAUSE: Final = SECOND // 100
 #: The longest pause between two looks, also for a worker that stands by in a queue, whose work others do.
 _PAUSE: Final = SECOND // 4
 _PAUSE_OF_STANDBY: Final = SECOND
@@ -27,10 +30,20 @@ class WhenEmpty:
     one that has it dies, it takes over the work that is left.
     """
 
-    def __init__(self, queues: Callable[[], Sequence[MessageQueue]], end: Callable[[], None]) -> None:
-        """`queues` returns those of the worker now, also those that have joined it; `end` is called once."""
+    def __init__(
+        self,
+        queues: Callable[[], Sequence[MessageQueue]],
+        end: Callable[[], None],
+        *,
+        begun: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """`queues` returns those of the worker now, also those that have joined it; `end` is called once.
+
+        Nothing is looked at before `begun` returns True: a worker that is ended before it has begun logs nothing.
+        """
         self._queues = queues
         self._end = end
+        self._begun = begun
         self._occurrences: dict[tuple[str, str, int], MonotonicUs] = {}
 
     def watch(self) -> threading.Thread:
@@ -40,7 +53,10 @@ class WhenEmpty:
         return thread
 
     def _run(self) -> None:
-        pause = SECOND // 100
+        system = SystemClock()
+        while not self._begun():
+            Wakeup(system).wait(system.monotonic() + _FIRST_PAUSE)
+        pause = _FIRST_PAUSE
         try:
             while not self._empty(queues := self._queues()):
                 clock = queues[0].clock

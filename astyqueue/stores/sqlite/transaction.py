@@ -32,12 +32,13 @@ class SQLiteTransaction:
         self._stamps = stamps
         self._path = path
         self._failed: AstyqueueError | None = None
+        self._left = False
 
     @property
     def connection(self) -> sqlite3.Connection:
         """The connection, in autocommit mode within the open transaction.
 
-        StoreError once the transaction was rolled back: each further statement would be committed by itself.
+        StoreError after its block, and once it was rolled back: each further statement would be committed by itself.
         """
         self._check_open()
         return self._session.connection
@@ -85,6 +86,7 @@ class SQLiteTransaction:
         try:
             yield
         finally:
+            self._left = True
             if self._session.is_connected:
                 self._session.connection.set_authorizer(None)
 
@@ -92,9 +94,15 @@ class SQLiteTransaction:
         """Raise, before the commit, if a change could not be written, or if SQLite ended the transaction by itself."""
         if self._failed is not None:
             raise self._failed
-        self._check_open()
+        self._check_not_rolled_back()
 
     def _check_open(self) -> None:
+        if self._left:
+            message = f"{self._path}: the transaction ended with its block: open another one by queue.transaction()"
+            raise StoreError(message)
+        self._check_not_rolled_back()
+
+    def _check_not_rolled_back(self) -> None:
         if not self._session.is_connected or not self._session.connection.in_transaction:
             message = (
                 f"{self._path}: the transaction was rolled back by SQLite after an error, or by a fork of its thread"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
 from astyqueue.cli.worker.until_empty import WhenEmpty
@@ -28,6 +30,24 @@ def test_it_ends_once_nothing_is_left(capsys: pytest.CaptureFixture[str]) -> Non
     ended: list[bool] = []
     with connect("memory://") as connection:
         ends_of(WhenEmpty(lambda: [connection.queue("emails")], lambda: ended.append(True)), capsys)
+    assert ended == [True]
+
+
+def test_a_worker_is_not_ended_before_it_has_begun() -> None:
+    begun, looks = threading.Event(), threading.Semaphore(0)
+    ended: list[bool] = []
+
+    def has_begun() -> bool:
+        looks.release()
+        return begun.is_set()
+
+    with connect("memory://") as connection:
+        queue = connection.queue("emails")
+        thread = WhenEmpty(lambda: [queue], lambda: ended.append(begun.is_set()), begun=has_begun).watch()
+        assert looks.acquire(timeout=60)
+        assert looks.acquire(timeout=60)
+        begun.set()
+        thread.join(60)
     assert ended == [True]
 
 

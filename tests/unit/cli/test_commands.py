@@ -60,6 +60,15 @@ def test_a_message_with_a_unique_key_is_sent_once(shell: Shell, connection: Conn
     assert shell(*lines, "keep", stdin="4\n").stdout == f"{taken}1\n"
 
 
+def test_a_leased_message_that_is_superseded_does_not_come_back(shell: Shell, connection: Connection) -> None:
+    queue = connection.queue("emails")
+    queue.send(1, key="ada", unique="supersede")
+    delivery = queue.receive()[0]
+    shell("send", "emails", "2", "--key", "ada", "--unique", "supersede")
+    delivery.release()
+    assert [each.body for each in queue.receive(10)] == [2]
+
+
 def test_who_keeps_the_message_that_has_the_key_is_told_that_nothing_was_sent(
     shell: Shell, connection: Connection
 ) -> None:
@@ -226,6 +235,7 @@ def test_a_task_is_called_by_its_name(shell: Shell, connection: Connection, argu
         (["1", "--delay", "5m", "--at", "2030-01-01T00:00:00Z"], "a delay or a moment (at=), not both"),
         (["1", "--unique", "reject"], "without a key"),
         (["1", "--key", ""], "key ''"),
+        (["1", "--lease", "100d"], "lease is 100d: it must be from 100ms to 12h, or 0 for at most once"),
     ],
 )
 def test_what_cannot_be_sent_is_reported_in_one_line(

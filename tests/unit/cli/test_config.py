@@ -134,12 +134,50 @@ def test_other_projects_say_nothing_of_us(shell: Shell, three: Path) -> None:
         ("url =", "astyqueue.toml cannot be read"),
         ('ulr = "sqlite:///work.db"', "astyqueue.toml: unknown option ulr"),
         ("[peek]\nlimits = 1", "astyqueue.toml: unknown option limits of peek"),
-        ("[peak]\nlimit = 1", "astyqueue.toml: unknown command peak of astyqueue"),
+        ("[peak]\nlimit = 1", "astyqueue.toml: unknown command peak of astyqueue; did you mean peek?"),
+        ("[peek]\nlimits = 1", "unknown option limits of peek; did you mean limit?"),
+        ('ulr = "sqlite:///work.db"', "unknown option ulr; did you mean url?"),
+        ("[peek]\nlimit = [1]", "astyqueue.toml: limit is a list: give one value, written as on the command line"),
+        ('[worker]\nqueues = ["emails"]', "astyqueue.toml: queues is a list: give one value"),
+        ("[worker]\nlimit = {mail = 5}", "astyqueue.toml: limit is a table: give one value"),
+        ("[worker.mail]\nlimit = 5", "astyqueue.toml: unknown option mail of worker"),
     ],
 )
 def test_a_slip_in_the_file_is_named(shell: Shell, three: Path, text: str, told: str) -> None:
     (three / "astyqueue.toml").write_text(text)
     assert told in shell.error("counts", code=2)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("limit = 2.5", "'2.5' is not a valid integer range"),
+        ("limit = true", "'true' is not a valid integer range"),
+        ("json = 2", "'2' is not a valid boolean"),
+    ],
+)
+def test_a_value_that_is_wrong_is_told_with_its_file(shell: Shell, three: Path, text: str, told: str) -> None:
+    file = three / "astyqueue.toml"
+    file.write_text(f"[peek]\n{text}\n")
+    error = shell("peek", "emails", code=2).stderr.splitlines()[-1]
+    assert error.startswith("Error: Invalid value for ")
+    assert f" (from {file}): {told}" in error
+
+
+def test_a_value_that_is_wrong_is_told_with_its_variable(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ASTYQUEUE_PEEK_LIMIT", "many")
+    told = "Error: Invalid value for '-n' / '--limit' (from ASTYQUEUE_PEEK_LIMIT): 'many' is not a valid integer range."
+    assert shell.usage_error("peek", "emails") == told
+    assert "(from" not in shell.usage_error("peek", "emails", "--limit", "few")
+
+
+def test_an_option_that_can_be_repeated_has_one_value_or_a_list_in_a_file(shell: Shell, three: Path, url: str) -> None:
+    file = three / "astyqueue.toml"
+    for value in ('"failed"', '["failed", "dead"]'):
+        file.write_text(f'url = "{url}"\n[history]\nkind = {value}\nsince = 2026-01-01T00:00:00Z\n')
+        assert "no such events" in shell("history", "emails").stdout
+    file.write_text(f'url = "{url}"\n[history]\nkind = ["fail"]\n')
+    assert "'fail' is not a kind of event" in shell("history", "emails", code=2).stderr
 
 
 def test_the_app_of_a_worker_may_be_named_in_the_file(shell: Shell, folder: Path) -> None:

@@ -99,7 +99,8 @@ def test_each_command_names_the_option_that_is_wrong(shell: Shell, words: list[s
 
 def test_a_value_in_the_file_that_is_wrong_is_named_too(shell: Shell, folder: Path) -> None:
     (folder / "astyqueue.toml").write_text('[worker]\napp = "jobs:app"\nheartbeat = "soon"\n')
-    assert "Invalid value for '--heartbeat': 'soon' is not a duration" in shell("worker", code=2).stderr
+    told = shell("worker", code=2).stderr
+    assert f"'--heartbeat' (from {folder / 'astyqueue.toml'}): 'soon' is not a duration" in told
 
 
 @pytest.mark.parametrize(

@@ -243,8 +243,10 @@ def test_one_thread_runs_what_a_pattern_finds_and_a_burst_ends_when_that_is_done
     assert sorted(notes(jobs)) == ["mail.one", "mail.two"]
 
 
-def test_a_burst_over_empty_queues_ends_at_once(worker: Callable[..., Worker]) -> None:
-    worker("jobs:app", "--burst").ends(0)
+def test_a_burst_over_empty_queues_logs_its_beginning_and_ends_at_once(worker: Callable[..., Worker]) -> None:
+    process = worker("jobs:app", "--burst", "--log-format", "json")
+    process.ends(0)
+    assert [json.loads(line)["event"] for line in process.told] == ["ready", "drain", "stopped"]
 
 
 def test_no_more_messages_are_worked_on_than_asked_for(

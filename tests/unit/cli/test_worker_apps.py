@@ -22,6 +22,11 @@ pytestmark = pytest.mark.stores("sqlite", "cassandra")
     [
         (["nowhere:app"], 2, "Error: no module 'nowhere' in "),
         (["broken:app"], 2, "Error: broken cannot be imported: ZeroDivisionError: division by zero; -v shows where"),
+        (["leaves:app"], 2, "Error: leaves exits when it is imported: call what exits under if __name__ == "),
+        (["leaves:app", "-v"], 2, "    raise SystemExit(0)"),
+        (["./jobs.py:app"], 2, "Error: './jobs.py' is not the name of a module: name an app as pkg.mod:app"),
+        (["jobs.py"], 2, "Error: 'jobs.py' is not the name of a module: name an app as pkg.mod:app, such as jobs:app"),
+        ([":app"], 2, "Error: '' is not the name of a module: name an app as pkg.mod:app, such as shop.tasks:app"),
         (["jobs:ap"], 2, "Error: jobs:ap does not exist; did you mean jobs:app?"),
         (["jobs:no_app"], 2, "Error: jobs:no_app is of type int; did you mean jobs:app?"),
         (["jobs:app", "-Q", "emials"], 2, "Error: this app has no queue 'emials', it has emails, default"),
@@ -36,10 +41,11 @@ def test_a_worker_that_cannot_begin_says_why(
     worker: Callable[..., Worker], jobs: Path, words: list[str], code: int, told: str
 ) -> None:
     (jobs / "broken.py").write_text("1 / 0\n")
+    (jobs / "leaves.py").write_text("def main():\n    raise SystemExit(0)\n\n\nmain()\n")
     process = worker(*words)
     process.ends(code)
     assert told in process.output
-    assert "Traceback" not in process.output
+    assert ("Traceback" in process.output) == ("-v" in words)
 
 
 def test_an_app_for_asyncio_is_worked_on_as_any_other(

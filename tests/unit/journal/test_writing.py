@@ -368,7 +368,7 @@ def test_json_refuses_what_would_not_come_back(tmp_path: Path) -> None:
         ({"batch_delay": "soon"}, "batch_delay"),
         ({"cap": "20MiB"}, "at least two pages"),
         ({"prefix": "../escape"}, "is not a name"),
-        ({"durabilty": "each"}, "unknown option 'durabilty'.* durability,"),
+        ({"durabilty": "each"}, "unknown option 'durabilty': a journal has batch_delay, .* codec, durability, page"),
     ],
 )
 def test_a_wrong_setting_is_named(options: dict[str, object], message: str, tmp_path: Path) -> None:

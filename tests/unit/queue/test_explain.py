@@ -57,6 +57,23 @@ def test_a_failure_a_delay_and_a_dead_letter_are_explained(queue: MessageQueue) 
     ]
 
 
+def test_a_dead_letter_that_was_redriven_and_died_again_has_both_deaths(
+    queue: MessageQueue, clock: TimeMachine
+) -> None:
+    sent = queue.send("is rejected").id
+    queue.receive()[0].reject("no such address")
+    clock.advance("1s")
+    queue.redrive()
+    clock.advance("1s")
+    queue.receive()[0].reject("no such town")
+    told = [event.what for event in queue.explain(sent).life]
+    assert [what for what in told if what.startswith(("became", "redriven"))] == [
+        "became a dead letter: no such address",
+        "redriven by an operator or a program",
+        "became a dead letter, after 1 attempt: no such town",
+    ]
+
+
 def test_what_the_history_keeps_is_reported_with_it(queue: MessageQueue) -> None:
     queue.configure(history="all")
     sent = queue.send("hello").id

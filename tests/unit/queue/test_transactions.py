@@ -148,6 +148,15 @@ def test_only_the_block_ends_the_transaction(queue: MessageQueue, file: Path) ->
     assert (booked(file), bodies(queue)) == (["apples"], ["a bill"])
 
 
+def test_after_its_block_a_transaction_says_that_it_ended(queue: MessageQueue) -> None:
+    with queue.transaction() as tx:
+        tx.send("a bill")
+    for use in (lambda: tx.send("another"), lambda: tx.connection):
+        with pytest.raises(StoreError, match="the transaction ended with its block"):
+            use()
+    assert queue.counts().total == 1
+
+
 def test_factories_of_the_caller_do_not_reach_the_queue(queue: MessageQueue) -> None:
     delivery = received(queue)
     with queue.transaction() as tx:

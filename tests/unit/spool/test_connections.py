@@ -94,9 +94,14 @@ def test_a_forked_child_forwards_what_it_sent_when_it_closes_the_connection(disk
     assert sorted(map(str, disk.delivered("emails", 2))) == ["child", "parent"]
 
 
-def test_a_malformed_url_or_spool_is_refused_at_once(disk: Disk) -> None:
+def test_a_malformed_url_or_spool_is_refused_at_once(disk: Disk, tmp_path: Path) -> None:
     with pytest.raises(BadSetting, match="unknown kind of store"):
         connect("nosql://there", spool=disk.spool)
+    (tmp_path / "file").touch()
+    with pytest.raises(BadSetting, match=r"the spool needs a folder, and .*/file is a file: name another one"):
+        connect("memory://", spool=tmp_path / "file")
+    with pytest.raises(BadSetting, match="the folder of the spool is empty: name a folder, such as /var/spool/shop"):
+        connect("memory://", spool="")
     with pytest.raises(BadSetting, match="when_full"):
         SpoolOptions.of(disk.spool, when_full="hope")
 
