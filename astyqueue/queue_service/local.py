@@ -93,12 +93,12 @@ class _StoredQueueService(QueueService):
 
     def _delete(self, name: str, receipt: str) -> None:
         with self._queue(name) as queue:
-            queue.run(delete(queue.core, PullReceipt.parse(receipt, name)))
+            queue.run(delete(queue.core, PullReceipt.parse(receipt, queue.core)))
 
     def _change_visibility(self, name: str, receipt: str, visibility: int) -> None:
         with self._queue(name) as queue:
             until = queue.core.process.now() + visibility * SECOND
-            queue.run(hide(queue.core, PullReceipt.parse(receipt, name), until))
+            queue.run(hide(queue.core, PullReceipt.parse(receipt, queue.core), until))
 
     def _purge(self, name: str) -> None:
         with self._queue(name) as queue:
