@@ -142,6 +142,26 @@ def test_messages_of_a_queue_that_the_app_no_longer_declares_are_reported_when_i
     assert disk.waiting("renamed") == 1
 
 
+def test_a_queue_that_an_app_cannot_open_does_not_keep_it_from_the_others(
+    disk: Disk, caplog: pytest.LogCaptureFixture
+) -> None:
+    names = ("emails", "numbers", "orders")
+    with App(disk.url, spool=disk.spool) as app:
+        for name in names:
+            app.open(name)
+    with disk.away(), App(disk.url, spool=disk.spool) as app:
+        for name in names:
+            app.task(name=name, queue=name)(print).send()
+    with App(disk.url, spool=disk.spool) as app:
+        app.queue("numbers", priorities=3)
+        app.queue("orders")
+        app.task(name="emails", queue="emails")(print).send()
+    [line] = [one for one in caplog.messages if "not_opened" in one]
+    assert line.startswith("spool_queue_not_opened queue=numbers error=\"queue 'numbers' exists with another layout")
+    assert "undeclared" not in caplog.text
+    assert [disk.waiting(name) for name in names] == [0, 1, 0]
+
+
 def test_the_folder_comes_from_the_environment_and_child_processes_get_it(
     disk: Disk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
