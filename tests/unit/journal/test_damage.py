@@ -275,3 +275,21 @@ def test_what_a_killed_process_left_behind_the_last_record_is_cut_and_logged(
 def test_a_folder_that_is_missing_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         ReadOnlyJournal.open(tmp_path / "missing")
+
+
+@pytest.mark.parametrize("dropped", [1, 2, 3, 4])
+def test_a_record_of_which_a_page_was_dropped_is_reported_once_behind_a_cursor_also_where_its_last_page_is_the_first(
+    opened: Opening, dropped: int
+) -> None:
+    journal = opened(cap=6 * 256, when_full="drop_oldest")
+    first, _ = journal.append(b"before"), journal.append(b"x" * 300)
+    journal.cursor("slow").commit(first)
+    for _ in range(dropped + 1):  # the record has four parts, each in a page of its own
+        journal.append(b"y" * 90)
+    reader = journal.read(cursor="slow")
+    found = [record.sequence for record in reader]
+    assert found == list(range(2 if dropped == 1 else 3, dropped + 4))
+    assert [str(one) for one in reader.skipped] == (
+        [] if dropped == 1 else [f"page {dropped}, 0 bytes at offset 0, after record 1: record 2 has gaps"]
+    )
+    assert [record.sequence for record in journal.read()] == found
