@@ -1,7 +1,8 @@
-"""What the disk did to a journal: flipped bits, lost files, lost hints. A loss costs what was hit, and is reported."""
+"""What a journal lost: flipped bits, lost files, lost hints, dropped pages. A loss costs what was hit, and is told."""
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Final
 
@@ -10,7 +11,9 @@ import pytest
 from astyqueue.findings import Severity
 from astyqueue.journal import BYTES, Journal, ReadOnlyJournal
 from astyqueue.journal.format import OVERHEAD, RECORDS_AT
+from astyqueue.journal_errors import JournalFull
 from astyqueue.testing import TimeMachine
+from astyqueue.units import SECOND
 from tests.support.simulated_disk import SimulatedDisk
 from tests.unit.journal.conftest import FOLDER, Opening
 
@@ -293,3 +296,22 @@ def test_a_record_of_which_a_page_was_dropped_is_reported_once_behind_a_cursor_a
         [] if dropped == 1 else [f"page {dropped}, 0 bytes at offset 0, after record 1: record 2 has gaps"]
     )
     assert [record.sequence for record in journal.read()] == found
+
+
+@pytest.mark.parametrize(("room", "left"), [(100, [3]), (300, [3]), (600, [3, 4]), (900, [2, 3, 4])])
+def test_a_record_in_several_pages_never_takes_the_room_of_the_last_page_before_it(
+    opened: Opening, disk: SimulatedDisk, clock: TimeMachine, room: int, left: list[int]
+) -> None:
+    journal = opened(when_full="drop_oldest")
+    journal.append_many([b"a" * 90] * 3)
+    [*_, before] = journal.read()
+    disk.room = room
+    with contextlib.suppress(JournalFull) if left == [3] else contextlib.nullcontext():
+        journal.append(b"x" * 300)
+    assert [record.sequence for record in journal.read()] == left
+    assert journal.stat().dropped_records == left[0] - 1
+    journal.close()
+    disk.room = None
+    clock.set(clock.now() - SECOND)
+    after = opened().append(b"b")
+    assert (after.sequence, after.arrived_us) == (left[-1] + 1, before.arrived_us)
