@@ -115,9 +115,9 @@ class _StoredQueueService(QueueService):
         queue = self._open(name)
         try:
             yield queue
-        except Closed:
-            self._open(name)
-            raise
+        except Closed as closed:
+            self._open(name)  # Closed if this service is
+            raise QueueDoesNotExist(name) from closed  # it was deleted, and one of its name is there again
 
     def _open(self, name: str) -> MessageQueue:
         """The queue with its settings as they are stored now; QueueDoesNotExist if there is none."""
