@@ -238,15 +238,15 @@ class Retention:
         return removed
 
     def drop_oldest(self, active: int) -> bool:
-        """Remove the oldest page, though it may not have been read; False if only the active one is left.
+        """Remove the oldest page, though it may not have been read; False if it is the active or the only one.
 
-        A reader inside it reads on to its end: the bytes stay until that reader leaves the page.
+        The last page says which sequences and moments were given. A reader inside the page reads on to its end: the
+        bytes stay until that reader leaves the page.
         """
         first, *others = self._pages.numbers or (active,)
-        if first >= active:
+        if first >= active or not others:
             return False
-        header = self._pages.header(first)
-        following = self._pages.header(others[0]) if others else None
+        header, following = self._pages.header(first), self._pages.header(others[0])
         if header is not None and following is not None:
             self.dropped_records += following.first_sequence - header.first_sequence
         self._pages.remove(first)

@@ -7,12 +7,20 @@ counts as a loss only if it had records.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from astyqueue.journal.format import TOTAL, Entry, Kind, PageHeader
 from astyqueue.journal.records import Damage
 
 _ENDS: Final = (Kind.WHOLE, Kind.LAST)
+
+
+class _Incomplete(NamedTuple):
+    """A record with a part missing: the first page that lacks one, and whether that is a loss that is not noted yet."""
+
+    sequence: int
+    page: int
+    is_lost: bool
 
 
 class PartJoiner:
@@ -23,29 +31,36 @@ class PartJoiner:
         self._note: Final = note
         self._parts: list[Entry] = []
         self._page = 0
+        self._incomplete = _Incomplete(0, 0, is_lost=False)
 
     def __bool__(self) -> bool:
         """Whether parts wait for others."""
         return bool(self._parts)
 
-    def joined(self, entry: Entry, page: int, *, first_page: int) -> Entry | None:
-        """The whole record that this one completes; on the first page that is read, parts may lack their beginning."""
+    def joined(self, entry: Entry, page: int, *, may_begin_before: bool) -> Entry | None:
+        """The whole record that this one completes; `may_begin_before`: no loss if its beginning was not read."""
         previous, self._page = self._page, page
+        missing = min(previous + 1, page)
         if entry.kind in (Kind.WHOLE, Kind.FIRST):
             if self._parts and self._parts[0].sequence != entry.sequence:  # else its writer gave up and began again
-                self._drop(page)
+                self._drop(missing)
             self._parts = [entry] if entry.kind == Kind.FIRST else []
             return entry if entry.kind == Kind.WHOLE else None
-        if self._parts and self._parts[0].sequence == entry.sequence and page == previous + 1:
-            self._parts.append(entry)
-            return self._whole(page) if entry.kind == Kind.LAST else None
-        if page != first_page:
-            self._note(
-                Damage(
-                    page, entry.offset, entry.end - entry.offset, after=0, before=entry.sequence, reason="a part alone"
-                )
-            )
+        if self._parts and self._parts[0].sequence == entry.sequence:
+            if page == previous + 1:
+                self._parts.append(entry)
+                return self._whole(page) if entry.kind == Kind.LAST else None
+            self._drop(missing)
+        else:
+            self._pass_by(entry, _Incomplete(entry.sequence, page - 1, is_lost=not may_begin_before))
         return None
+
+    def _pass_by(self, entry: Entry, found: _Incomplete) -> None:
+        """Pass a part of a record of which an earlier one is missing; the loss is noted at the last."""
+        if self._incomplete.sequence != entry.sequence:
+            self._incomplete = found
+        if entry.kind == Kind.LAST and self._incomplete.is_lost:
+            self._note_gaps(entry.sequence, self._incomplete.page)
 
     def _whole(self, page: int) -> Entry | None:
         content = b"".join(part.payload for part in self._parts)
@@ -56,13 +71,13 @@ class PartJoiner:
         return last._replace(payload=content[TOTAL.size :])
 
     def _drop(self, page: int) -> None:
-        first = self._parts[0]
-        self._note(
-            Damage(
-                page, first.offset, 0, after=first.sequence - 1, before=0, reason=f"record {first.sequence} has gaps"
-            )
-        )
-        self._parts = []
+        """Give up the record that was begun; in this page its next part is missing."""
+        sequence, self._parts = self._parts[0].sequence, []
+        self._incomplete = _Incomplete(sequence, page, is_lost=False)
+        self._note_gaps(sequence, page)
+
+    def _note_gaps(self, sequence: int, page: int) -> None:
+        self._note(Damage(page, 0, 0, after=sequence - 1, before=0, reason=f"record {sequence} has gaps"))
 
 
 class PageGaps:

@@ -142,7 +142,7 @@ class Reader(Generic[T]):
             self._ready.extend(entries)
             return
         for entry in entries:
-            whole = self._parts.joined(entry, self._walk.number, first_page=self._walk.first_page)
+            whole = self._parts.joined(entry, self._walk.number, may_begin_before=self._may_begin_before(entry))
             if whole is not None:
                 self._offer(whole)
 
@@ -158,6 +158,13 @@ class Reader(Generic[T]):
             and not self._parts
             and {entry.kind for entry in entries} == {Kind.WHOLE}
         )
+
+    def _may_begin_before(self, entry: Entry) -> bool:
+        """Whether a part may be of a record that begins before the first page, and is not wanted for all we know."""
+        is_behind_another = (
+            self._span.by is By.SEQUENCE and self._start is not None and 1 < self._start <= entry.sequence
+        )
+        return self._walk.number == self._walk.first_page and not is_behind_another
 
     def _offer(self, entry: Entry) -> None:
         key = entry.sequence if self._span.by is By.SEQUENCE else entry.arrived

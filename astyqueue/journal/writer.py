@@ -74,7 +74,7 @@ class BatchTimer:
     """
 
     def __init__(self, clock: Clock, delay_us: int, *, is_open: Callable[[], bool], finish: Callable[[], None]) -> None:
-        """`is_open` is whether records wait; it and `finish` are called in the thread. The least delay is 1 ms."""
+        """`is_open` is whether records wait; the thread calls it and `finish`. The least delay is 1 ms."""
         self._clock: Final = clock
         self._delay_us: Final = max(delay_us, _LEAST_DELAY_US)
         self._is_open: Final = is_open
@@ -86,17 +86,29 @@ class BatchTimer:
         self._closed = False
 
     def started(self) -> None:
-        """Note that a record waits. Cheap unless the thread rests."""
+        """Note that a record waits. Cheap unless the thread rests. Where no thread can be started it calls `finish`."""
         if self._resting:
             self._rouse()
 
     def _rouse(self) -> None:
+        if self._has_thread():
+            self._wakeup.set()
+        elif not self._closed:
+            self._finish()
+
+    def _has_thread(self) -> bool:
+        """Start the thread, unless it runs; False if there is none, as in a process that may have no more threads."""
         with self._lock:
             self._resting = False
             if self._thread is None and not self._closed:
-                self._thread = threading.Thread(target=self._run, name="astyqueue-journal", daemon=True)
-                self._thread.start()
-        self._wakeup.set()
+                thread = threading.Thread(target=self._run, name="astyqueue-journal", daemon=True)
+                try:
+                    thread.start()
+                except RuntimeError:
+                    self._resting = True
+                    return False
+                self._thread = thread
+            return self._thread is not None
 
     def close(self) -> None:
         """End the thread, without a last `finish`."""

@@ -93,12 +93,12 @@ class _StoredQueueService(QueueService):
 
     def _delete(self, name: str, receipt: str) -> None:
         with self._queue(name) as queue:
-            queue.run(delete(queue.core, PullReceipt.parse(receipt, name)))
+            queue.run(delete(queue.core, PullReceipt.parse(receipt, queue.core)))
 
     def _change_visibility(self, name: str, receipt: str, visibility: int) -> None:
         with self._queue(name) as queue:
             until = queue.core.process.now() + visibility * SECOND
-            queue.run(hide(queue.core, PullReceipt.parse(receipt, name), until))
+            queue.run(hide(queue.core, PullReceipt.parse(receipt, queue.core), until))
 
     def _purge(self, name: str) -> None:
         with self._queue(name) as queue:
@@ -115,9 +115,9 @@ class _StoredQueueService(QueueService):
         queue = self._open(name)
         try:
             yield queue
-        except Closed:
-            self._open(name)
-            raise
+        except Closed as closed:
+            self._open(name)  # Closed if this service is
+            raise QueueDoesNotExist(name) from closed  # it was deleted, and one of its name is there again
 
     def _open(self, name: str) -> MessageQueue:
         """The queue with its settings as they are stored now; QueueDoesNotExist if there is none."""

@@ -17,6 +17,7 @@ from astyqueue.protocol.layout.columns import Entry, State, message_name, visibl
 from astyqueue.protocol.row.header_commit import CommitLoop, CommitPlan, Planning, RemovalPlan
 from astyqueue.protocol.row.snapshot import RowSnapshot
 from astyqueue.protocol.steps import Steps, read_one
+from astyqueue.queue.admin.inspection import id_of
 from astyqueue.queue.runtime import QueueRuntime
 from astyqueue.queue_service.service import not_a_receipt
 from astyqueue.store import Named
@@ -33,14 +34,17 @@ class PullReceipt(NamedTuple):
         return f"{self.message}/{self.number}"
 
     @classmethod
-    def parse(cls, written: str, queue: str) -> PullReceipt:
-        """The receipt that `str` gave for a message of this queue; other text raises BadInput."""
+    def parse(cls, written: str, core: QueueRuntime) -> PullReceipt:
+        """The receipt that `str` gave for a message of this queue; other text raises BadInput.
+
+        So does a row that the queue does not have: a process that takes it for one of its own can claim no more.
+        """
         message, _, number = written.rpartition("/")
         try:
-            receipt = cls(MessageId.parse(message), int(number))
+            receipt = cls(id_of(core, message), int(number))
         except ValueError as error:
             raise not_a_receipt(written) from error
-        if receipt.message.queue != queue or str(receipt) != written:
+        if receipt.number < 1 or str(receipt) != written:
             raise not_a_receipt(written)
         return receipt
 

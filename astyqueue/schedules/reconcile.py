@@ -134,6 +134,31 @@ class _Record:
             raise Undecodable(row, "which schedules are declared", str(error), until=until) from error
 
 
+@dataclass(slots=True)
+class _Removed:
+    """What removed schedules leave to new ones, which may be the same under other names.
+
+    Their occurrences up to `since` are dealt with, but for those of `overdue`, which had not fired all that were due.
+    """
+
+    since: int | None = None
+    overdue: list[Schedule] = field(default_factory=list)
+
+    def add(self, schedule: Schedule, now: int) -> None:
+        """Add a schedule that was removed now."""
+        self.since = max(schedule.last, now, self.since or 0)
+        if not schedule.paused and schedule.next is not None and schedule.next <= now:
+            self.overdue.append(schedule)
+
+    def left_to(self, trigger: Trigger) -> int | None:
+        """Until when a new schedule's occurrences are dealt with; one of equal trigger takes over an overdue one."""
+        same = next((one for one in self.overdue if one.declared == trigger.document()), None)
+        if same is None:
+            return self.since
+        self.overdue.remove(same)
+        return same.last
+
+
 def _texts(values: object) -> tuple[str, ...]:
     """The texts of a list; ValueError for another value."""
     if isinstance(values, list) and all(isinstance(value, str) for value in values):
@@ -237,11 +262,11 @@ class _Reconciling:
     def carry_out(self, record: _Record) -> Steps[Reconciled]:
         """Remove old schedules, then save the declared ones, so that a renamed schedule never exists twice."""
         done = Reconciled(current=True)
-        since = (yield from self._remove_all(record.leaving, done)) if self._removes else None
+        removed = (yield from self._remove_all(record.leaving, done)) if self._removes else _Removed()
         for name, one in self._declared.items():
             if not (yield from self._still_counts()):
                 return replace(done, current=False)
-            if (yield from self._unless_unreadable(name, self._save(name, one, since))):
+            if (yield from self._unless_unreadable(name, self._save(name, one, removed))):
                 done.saved.append(name)
         if not self._removes:
             yield from self._find_stale(record.leaving, done)
@@ -254,17 +279,17 @@ class _Reconciling:
     def _removes(self) -> bool:
         return self._order is not None or self._instructions.prunes
 
-    def _remove_all(self, names: tuple[str, ...], done: Reconciled) -> Steps[int | None]:
-        """Remove these schedules if code declared them; returns until when their occurrences are dealt with."""
-        since: int | None = None
+    def _remove_all(self, names: tuple[str, ...], done: Reconciled) -> Steps[_Removed]:
+        """Remove these schedules if code declared them; returns what they leave to the new ones."""
+        left = _Removed()
         for name in names:
             if not (yield from self._still_counts()):
                 break
             removed = yield from self._unless_unreadable(name, self._remove(name))
             if removed is not None:
                 done.removed.append(name)
-                since = max(removed, since or 0)
-        return since
+                left.add(removed, self._core.process.now())
+        return left
 
     def _find_stale(self, names: tuple[str, ...], done: Reconciled) -> Steps[None]:
         for name in names:
@@ -300,20 +325,20 @@ class _Reconciling:
         found = yield from handle_of(self._core, name).found()
         return found[1] if found is not None and found[1].origin is Origin.CODE else None
 
-    def _remove(self, name: str) -> Steps[int | None]:
-        """Remove a schedule that code declared; returns the moment up to which its occurrences are dealt with."""
+    def _remove(self, name: str) -> Steps[Schedule | None]:
+        """Remove a schedule that code declared; returns it as it was removed."""
         found = yield from self._of_code(name)
-        if found is None:
-            return None
-        removed = found if self._instructions.dry_run else (yield from remove(self._core, name))
-        return None if removed is None else max(removed.last, self._core.process.now())
+        if found is None or self._instructions.dry_run:
+            return found
+        return (yield from remove(self._core, name))
 
-    def _save(self, name: str, one: Declared, since: int | None) -> Steps[bool]:
+    def _save(self, name: str, one: Declared, removed: _Removed) -> Steps[bool]:
         """Make or change a schedule; False if it was up to date."""
         found = yield from handle_of(self._core, name).found()
         if self._instructions.dry_run:
             wanted = (one.trigger.document(), template_of(self._core, one.message), one.policies, Origin.CODE)
             return found is None or wanted != (found[1].declared, found[1].template, found[1].policies, found[1].origin)
+        since = removed.left_to(one.trigger) if found is None else None
         planned = ScheduleRequest(one.trigger, one.message, one.policies, Origin.CODE, since)
         saved = yield from save(self._core, name, planned, replaces=True)
         return found is None or replace(saved, mark="") != replace(found[1], mark="")

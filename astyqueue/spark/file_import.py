@@ -297,11 +297,27 @@ class Manifest:
         self.save()
 
     def save(self) -> None:
-        """Write it, whole or not at all, readable by its owner only."""
+        """Write it, whole or not at all, readable by its owner only, with what another process of its run noted."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
+        self._take_in_stored()
         replace_file(
             self.path, json.dumps({"run": self.run, "target": self.target, "files": self.files}, indent=1).encode()
         )
+
+    def _take_in_stored(self) -> None:
+        """Add the files that were sent since this was loaded; BadInput if another run has begun to use the file."""
+        if not self.path.exists():
+            return
+        stored = Manifest.load(self.path, self.target)
+        if stored.run != self.run:
+            message = (
+                f"{self.path} was begun by another run meanwhile, which sends its rows under ids of its own: nothing "
+                "of this file was sent. Run this again when that run has ended: it then continues that run"
+            )
+            raise BadInput(message)
+        for content, names in stored.files.items():
+            known = self.files.setdefault(content, {})
+            known.update({name: rows for name, rows in names.items() if known.get(name) is None})
 
 
 def place_of(url: str) -> str:

@@ -10,7 +10,7 @@ It knows nothing of rows and claims: the queue composes messages, and sends them
 [Send while the store is away](../../docs/how-to/spool.md) has the promises.
 """
 
-from astyqueue.spool.folder import Backlog, SpoolFolder, backlog_of, log_undeclared, queues_in
+from astyqueue.spool.folder import Backlog, SpoolFolder, backlog_of, log_undeclared, log_unopened, queues_in
 from astyqueue.spool.options import GivenSpool, SpoolOptions
 from astyqueue.spool.process_journal import JournalState
 from astyqueue.spool.record import RefusedMessage, SpooledMessage
@@ -29,5 +29,6 @@ __all__ = [
     "SpooledMessage",
     "backlog_of",
     "log_undeclared",
+    "log_unopened",
     "queues_in",
 ]

@@ -204,3 +204,9 @@ def log_undeclared(directory: Path, queues: Iterable[str]) -> None:
                 folder=folder.path,
                 effect=effect,
             )
+
+
+def log_unopened(queue: str, error: Exception) -> None:
+    """Log that an app could not open a queue for which messages of an earlier process may wait."""
+    effect = "what waits for it is not forwarded by this process"
+    log_event(_log, logging.WARNING, "spool_queue_not_opened", queue=queue, error=error, effect=effect)

@@ -68,10 +68,19 @@ class ConnectionSpools:
         self._open.pop(spool, None)
 
     def close(self) -> None:
-        """Close all, at the same time: with the store away this takes as long as for one queue."""
-        threads = [threading.Thread(target=one.close, name="astyqueue-spool-close") for one in list(self._open)]
-        for thread in threads:
-            thread.start()
+        """Close all, at the same time: with the store away this takes as long as for one queue.
+
+        One for which no thread can be started is closed by this thread.
+        """
+        threads = []
+        for one in list(self._open):
+            thread = threading.Thread(target=one.close, name="astyqueue-spool-close")
+            try:
+                thread.start()
+            except RuntimeError:
+                one.close()
+            else:
+                threads.append(thread)
         for thread in threads:
             thread.join()
 

@@ -14,7 +14,7 @@ from astyqueue.dispatch.handlers.middleware import AnyMiddleware, check_middlewa
 from astyqueue.dispatch.queue_patterns import is_pattern
 from astyqueue.dispatch.worker_log import some
 from astyqueue.durations import as_microseconds
-from astyqueue.errors import BadInput, BadSetting, Closed
+from astyqueue.errors import AstyqueueError, BadInput, BadSetting, Closed
 from astyqueue.model.message import Message, MessageEncoder
 from astyqueue.model.settings import Settings, check_queue_name
 from astyqueue.observe import Observer
@@ -23,7 +23,7 @@ from astyqueue.queue.hooks import Hook
 from astyqueue.queue.options import check_names
 from astyqueue.queue.queue import MessageQueue
 from astyqueue.schedules.reconcile import Instructions, Reconciled
-from astyqueue.spool import GivenSpool, SpoolOptions, log_undeclared, queues_in
+from astyqueue.spool import GivenSpool, SpoolOptions, log_undeclared, log_unopened, queues_in
 from astyqueue.stores.url import SPOOL_VARIABLE, URL_VARIABLE
 from astyqueue.tasks.base_task import BaseTask
 from astyqueue.tasks.schedules import DeclaredSchedules
@@ -158,18 +158,32 @@ class AppRuntime:
         """Open the queue of this name in the app's store, and create it if it is new.
 
         With the first one, the declared queues that the folder of the spool knows are opened too, so that what the
-        process before left is forwarded, whatever this one sends. What waits there for other queues is logged.
+        process before left is forwarded, whatever this one sends. What waits there for other queues is logged, and so
+        is a queue that cannot be opened.
         """
         if found := self._opened.get(name):
             return found
         with self._lock:
             before = [] if self._opened or self.spool is None else list(queues_in(self.spool.directory))
-            for each in dict.fromkeys((name, *(one for one in before if one in self._settings))):
-                if each not in self._opened:
-                    self._opened[each] = self.connected().queue(each, **self._settings.get(each, {}))
+            self._open(name)
+            for each in before:
+                if each in self._settings:
+                    self._open_if_possible(each)
             if self.spool is not None:
-                log_undeclared(self.spool.directory, (one for one in before if one not in self._opened))
+                known = {name, *self._settings}
+                log_undeclared(self.spool.directory, (one for one in before if one not in known))
             return self._opened[name]
+
+    def _open(self, name: str) -> None:
+        """Open a queue, unless it is open; the caller has the lock."""
+        if name not in self._opened:
+            self._opened[name] = self.connected().queue(name, **self._settings.get(name, {}))
+
+    def _open_if_possible(self, name: str) -> None:
+        try:
+            self._open(name)
+        except (AstyqueueError, OSError) as error:
+            log_unopened(name, error)
 
     def open_again(self, name: str) -> MessageQueue:
         """Open a queue that was dropped and created again."""

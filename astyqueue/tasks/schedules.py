@@ -67,7 +67,11 @@ class DeclaredSchedules:
         return self._declared.get(queue, {})
 
     def declare(self, task: BaseTask[..., object], trigger: Trigger, policies: Policies, how: Timetable) -> None:
-        """Declare a call of this task at each occurrence of a trigger; BadInput for a name that another one has."""
+        """Declare a call of this task at each occurrence of a trigger; BadInput for a name that another one has.
+
+        BadInput also for an option that this task does not have: it was made before, with its own.
+        """
+        _check_options_of(task, how)
         queue, name = task.options.queue, how.get("schedule", task.name)
         if name in self._declared.setdefault(queue, {}):
             message = f"two schedules of queue {queue!r} are called {name!r}: give one of them another, schedule=..."
@@ -91,6 +95,17 @@ def policies_of(how: Timetable) -> Policies:
         )
         raise BadInput(message)
     return Policies.read(how.get("misfire", "once"), how.get("overlap", "allow"), how.get("after_failure", "go on"))
+
+
+def _check_options_of(task: BaseTask[..., object], how: Timetable) -> None:
+    """BadInput for options of the task beside a schedule that are not those of this task."""
+    for name in ("name", "queue", "max_attempts", "timeout", "kind"):
+        given, has = how.get(name), getattr(task.options, name)
+        if given is not None and given != has:
+            message = (
+                f"a schedule of task {task.name} has {name}={given!r}, and the task has {has!r}: set it in @app.task"
+            )
+            raise BadInput(message)
 
 
 def options_of(function: Callable[..., object], how: Timetable, queue: str) -> TaskOptions:

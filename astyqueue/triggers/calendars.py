@@ -56,7 +56,7 @@ class Days(Calendar):
 
     def free(self, moment: int) -> int:
         """The moment itself, or the start of the next day that is not one of these, within a hundred years."""
-        second = max(0, moment // SECOND)
+        second = moment // SECOND
         today = _wall(self.zone, second) // DAY
         day, last = today, today + LONGEST // SECOND // DAY
         while day <= last and _holds(self.days, day):
@@ -86,7 +86,7 @@ class Times(Calendar):
 
     def free(self, moment: int) -> int:
         """The moment itself, or the next at which the clocks show a time not admitted, or change."""
-        second = max(0, moment // SECOND)
+        second = moment // SECOND
         stretch = next(stretches(self.zone, second))
         wall = second + stretch.offset
         other = _to_the_second(self.expression, self.form).first_not(wall)

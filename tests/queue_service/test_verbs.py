@@ -9,7 +9,7 @@ import pytest
 
 from astyqueue.errors import BadInput, NotFound, QueueDoesNotExist, QueueNameExists
 from astyqueue.queue_service import PulledMessage, QueueService
-from tests.queue_service.conftest import Flavour
+from tests.queue_service.conftest import Flavour, Memory
 
 #: A visibility timeout, in seconds: next to it, the real time that passes during a test does not count.
 LONG: Final = 1_000
@@ -207,6 +207,24 @@ def test_what_cannot_be_a_receipt_is_refused_and_deletes_nothing(service: QueueS
     with pytest.raises(BadInput, match="is not a receipt of this queue"):
         service.change_visibility("orders", receipt, 5)
     assert pulled(service).body == "a book"
+
+
+@pytest.mark.parametrize(
+    ("part", "other"),
+    [("row", "orders:99:99"), ("row", "orders:x:0"), ("row", "orders"), ("priority", "256"), ("number", "0")],
+)
+def test_a_receipt_with_a_wrong_part_is_refused_and_later_pulls_work(memory: Memory, part: str, other: str) -> None:
+    service = memory.open()
+    service.create("orders", LONG)
+    service.push_many("orders", ["a book", "a card"])
+    written = pulled(service).receipt
+    parts = dict(zip(("row", "priority", "id", "number"), written.split("/"), strict=True))
+    damaged = "/".join((parts | {part: other}).values())
+    with pytest.raises(BadInput, match="is not a receipt of this queue"):
+        service.delete("orders", damaged)
+    with pytest.raises(BadInput, match="is not a receipt of this queue"):
+        service.change_visibility("orders", damaged, 5)
+    assert pulled(service).body == "a card"
 
 
 def test_a_receipt_of_another_queue_is_refused(service: QueueService) -> None:

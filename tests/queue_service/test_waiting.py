@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 
 import pytest
 
 from astyqueue.errors import Closed, QueueDoesNotExist
-from astyqueue.queue_service import PulledMessage, QueueService
+from astyqueue.queue_service import MemoryQueueService, PulledMessage, QueueService
 from tests.queue_service.conftest import Flavour, Memory
 
 Waiting = Future[PulledMessage | None]
@@ -88,6 +89,27 @@ def test_a_wait_ends_with_an_error_when_its_queue_or_service_does(kind: str, req
             end()
             with pytest.raises(error):
                 waiting.result(timeout=30)
+
+
+class CreatedAgain(MemoryQueueService):
+    """Each queue that is deleted is created again before the threads that wait in a pull hear of it."""
+
+    def _forget(self, name: str) -> None:
+        with suppress(Closed):  # when this service is closed
+            self.create(name)
+        super()._forget(name)
+
+
+def test_a_queue_that_is_created_again_at_once_ends_the_waits_for_the_one_before(memory: Memory) -> None:
+    with CreatedAgain(clock=memory.clock) as service, ThreadPoolExecutor() as threads:
+        service.create("orders")
+        waiting = threads.submit(service.pull, "orders", wait=20)
+        memory.when_waiting()
+        service.delete_queue("orders")
+        with pytest.raises(QueueDoesNotExist):
+            waiting.result(timeout=30)
+        service.push("orders", "a book")
+        assert service.pull("orders") is not None
 
 
 def test_a_closed_service_is_an_error(memory: Memory) -> None:

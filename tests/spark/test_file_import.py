@@ -112,6 +112,24 @@ def test_a_manifest_is_of_one_run(tmp_path: Path) -> None:
         Manifest.load(tmp_path / "other.json", TARGET)
 
 
+def test_of_two_runs_that_begin_at_once_with_one_manifest_one_sends_nothing(tmp_path: Path) -> None:
+    path = csv(tmp_path, "users.csv", range(3)).path
+    one, other = (Manifest.load(tmp_path / "manifest.json", TARGET) for _ in range(2))
+    one.note(one.known([path])[path])
+    with pytest.raises(BadInput, match="was begun by another run meanwhile"):
+        other.note(other.known([path])[path])
+    assert Manifest.load(tmp_path / "manifest.json", TARGET).run == one.run
+
+
+def test_processes_of_one_run_keep_what_each_has_noted(tmp_path: Path) -> None:
+    paths = [csv(tmp_path, f"{number}.csv", range(number, 9)).path for number in range(2)]
+    Manifest.load(tmp_path / "manifest.json", TARGET).save()
+    processes = [Manifest.load(tmp_path / "manifest.json", TARGET) for _ in paths]
+    for process, path in zip(processes, paths, strict=True):
+        process.note(process.known([path])[path], rows=9)
+    assert [one.done for one in Manifest.load(tmp_path / "manifest.json", TARGET).known(paths).values()] == [True, True]
+
+
 def test_a_manifest_is_its_owners_alone_and_is_not_written_through_a_link(tmp_path: Path) -> None:
     path, theirs = tmp_path / "manifest.json", tmp_path / "theirs"
     theirs.write_text("precious")

@@ -195,9 +195,12 @@ def stop(core: QueueRuntime, key: str) -> Steps[bool]:
 
 
 def pause(core: QueueRuntime, name: str, why: str) -> Steps[Schedule]:
-    """Pause a schedule: it fires nothing until it is resumed."""
+    """Pause a schedule: it fires nothing until it is resumed. BadInput for an empty reason, which means not paused."""
+    if not check_text(why, "why a schedule is paused"):
+        problem = f"why schedule {name!r} is paused is empty: give a reason, or leave it out"
+        raise BadInput(problem)
     kept = handle_of(core, name)
-    schedule = yield from stored.pause(kept, check_text(why, "why a schedule is paused"))
+    schedule = yield from stored.pause(kept, why)
     yield from core.claimer.announce([(kept.row, None)])
     return schedule
 

@@ -1,7 +1,8 @@
-"""What the disk did to a journal: flipped bits, lost files, lost hints. A loss costs what was hit, and is reported."""
+"""What a journal lost: flipped bits, lost files, lost hints, dropped pages. A loss costs what was hit, and is told."""
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Final
 
@@ -10,7 +11,9 @@ import pytest
 from astyqueue.findings import Severity
 from astyqueue.journal import BYTES, Journal, ReadOnlyJournal
 from astyqueue.journal.format import OVERHEAD, RECORDS_AT
+from astyqueue.journal_errors import JournalFull
 from astyqueue.testing import TimeMachine
+from astyqueue.units import SECOND
 from tests.support.simulated_disk import SimulatedDisk
 from tests.unit.journal.conftest import FOLDER, Opening
 
@@ -275,3 +278,40 @@ def test_what_a_killed_process_left_behind_the_last_record_is_cut_and_logged(
 def test_a_folder_that_is_missing_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         ReadOnlyJournal.open(tmp_path / "missing")
+
+
+@pytest.mark.parametrize("dropped", [1, 2, 3, 4])
+def test_a_record_of_which_a_page_was_dropped_is_reported_once_behind_a_cursor_also_where_its_last_page_is_the_first(
+    opened: Opening, dropped: int
+) -> None:
+    journal = opened(cap=6 * 256, when_full="drop_oldest")
+    first, _ = journal.append(b"before"), journal.append(b"x" * 300)
+    journal.cursor("slow").commit(first)
+    for _ in range(dropped + 1):  # the record has four parts, each in a page of its own
+        journal.append(b"y" * 90)
+    reader = journal.read(cursor="slow")
+    found = [record.sequence for record in reader]
+    assert found == list(range(2 if dropped == 1 else 3, dropped + 4))
+    assert [str(one) for one in reader.skipped] == (
+        [] if dropped == 1 else [f"page {dropped}, 0 bytes at offset 0, after record 1: record 2 has gaps"]
+    )
+    assert [record.sequence for record in journal.read()] == found
+
+
+@pytest.mark.parametrize(("room", "left"), [(100, [3]), (300, [3]), (600, [3, 4]), (900, [2, 3, 4])])
+def test_a_record_in_several_pages_never_takes_the_room_of_the_last_page_before_it(
+    opened: Opening, disk: SimulatedDisk, clock: TimeMachine, room: int, left: list[int]
+) -> None:
+    journal = opened(when_full="drop_oldest")
+    journal.append_many([b"a" * 90] * 3)
+    [*_, before] = journal.read()
+    disk.room = room
+    with contextlib.suppress(JournalFull) if left == [3] else contextlib.nullcontext():
+        journal.append(b"x" * 300)
+    assert [record.sequence for record in journal.read()] == left
+    assert journal.stat().dropped_records == left[0] - 1
+    journal.close()
+    disk.room = None
+    clock.set(clock.now() - SECOND)
+    after = opened().append(b"b")
+    assert (after.sequence, after.arrived_us) == (left[-1] + 1, before.arrived_us)

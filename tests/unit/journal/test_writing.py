@@ -115,6 +115,30 @@ def test_a_batch_is_synced_after_its_delay_though_nothing_follows(opened: Openin
     until_true(lambda: journal.stat().synced_sequence == 1)
 
 
+@pytest.mark.parametrize("durability", ["batch", "none"])
+def test_without_a_thread_for_its_batches_a_journal_writes_each_append_until_one_can_be_started(
+    opened: Opening, disk: SimulatedDisk, clock: TimeMachine, monkeypatch: pytest.MonkeyPatch, durability: str
+) -> None:
+    def refuse(_: threading.Thread) -> None:
+        message = "can't start new thread"
+        raise RuntimeError(message)
+
+    journal = opened(durability=durability, page_size="1MiB")
+    other = ReadOnlyJournal.open(FOLDER, codec=BYTES, disk=disk, clock=clock)
+    with monkeypatch.context() as without_threads:
+        without_threads.setattr(threading.Thread, "start", refuse)
+        assert journal.append(b"a").sequence == 1
+        assert values(other) == [b"a"]
+    journal.append(b"b")
+    assert values(other) == [b"a"]
+    clock.when_waiting(1, DEADLINE)
+    clock.advance("10ms")
+    until_true(lambda: values(other) == [b"a", b"b"])
+    journal.append(b"c")
+    journal.close()
+    assert values(other) == [b"a", b"b", b"c"]
+
+
 def test_without_durability_nothing_is_synced_and_other_processes_see_it_after_the_delay(
     opened: Opening, disk: SimulatedDisk, clock: TimeMachine
 ) -> None:

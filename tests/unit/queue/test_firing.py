@@ -138,6 +138,17 @@ def test_a_paused_schedule_fires_nothing_and_goes_on_with_the_next_occurrence(
     assert take(queue) == ["hello"]
 
 
+def test_a_pause_without_a_reason_is_refused_because_it_would_pause_nothing(
+    queue: MessageQueue, clock: TimeMachine
+) -> None:
+    schedules = Schedules(queue)
+    schedules.add("digest", Every("1m", delay="1m"), "hello")
+    with pytest.raises(BadInput, match="why schedule 'digest' is paused is empty"):
+        schedules.pause("digest", "")
+    clock.advance("1m")
+    assert take(queue) == ["hello"]
+
+
 def test_a_schedule_is_run_when_somebody_asks_and_at_its_occurrences(queue: MessageQueue, clock: TimeMachine) -> None:
     schedules = Schedules(queue)
     schedules.add("digest", Every("1m", delay="1m"), "hello")

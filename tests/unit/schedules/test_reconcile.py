@@ -219,6 +219,36 @@ def test_a_rename_takes_over_at_the_occurrence_that_comes_next(fleet: Fleet) -> 
     assert fleet.minutes(2) == [[], []]
 
 
+@pytest.mark.parametrize("declared", [("new",), ("new", "other")])
+def test_occurrences_between_the_last_worker_and_a_release_with_another_name_are_fired_once(
+    fleet: Fleet, declared: tuple[str, ...]
+) -> None:
+    def start(release: int, *names: str) -> App:
+        app = fleet.app(release=release)
+        for name in names:
+            app.cron("0 * * * *", name=name, misfire="all")(lambda: None)
+        app.reconcile(app.open())
+        return app
+
+    start(1, "old")
+    assert fleet.sent() == ["old"]
+    fleet.clock.advance("3h")
+    schedules = Schedules(start(2, *declared).open())
+    assert fleet.sent() == ["new"] * 3
+    assert [one.stored.fired for one in schedules.all()] == [3, *[0] * (len(declared) - 1)]
+    fleet.clock.advance("1h")
+    assert fleet.sent() == sorted(declared)
+
+
+def test_a_paused_schedule_leaves_no_occurrences_to_one_of_another_name(fleet: Fleet) -> None:
+    app = fleet.start("old", every="1h", release=1)
+    assert fleet.sent() == ["old"]
+    Schedules(app.open()).pause("old")
+    fleet.clock.advance("3h")
+    fleet.start("new", every="1h", release=2)
+    assert fleet.sent() == []
+
+
 def test_a_rename_without_an_order_fires_both_until_the_old_one_is_pruned(fleet: Fleet) -> None:
     fleet.start("old")
     assert fleet.minutes(1) == [["old"]]

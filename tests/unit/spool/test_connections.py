@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Thread
 from typing import Any, NamedTuple
 
 import pytest
@@ -145,6 +146,46 @@ def test_messages_of_a_queue_that_the_app_no_longer_declares_are_reported_when_i
         [line] = [one for one in caplog.messages if "undeclared" in one]
     assert line.startswith("spool_queue_undeclared queue=renamed messages=1")
     assert disk.waiting("renamed") == 1
+
+
+def test_a_queue_that_an_app_cannot_open_does_not_keep_it_from_the_others(
+    disk: Disk, caplog: pytest.LogCaptureFixture
+) -> None:
+    names = ("emails", "numbers", "orders")
+    with App(disk.url, spool=disk.spool) as app:
+        for name in names:
+            app.open(name)
+    with disk.away(), App(disk.url, spool=disk.spool) as app:
+        for name in names:
+            app.task(name=name, queue=name)(print).send()
+    with App(disk.url, spool=disk.spool) as app:
+        app.queue("numbers", priorities=3)
+        app.queue("orders")
+        app.task(name="emails", queue="emails")(print).send()
+    [line] = [one for one in caplog.messages if "not_opened" in one]
+    assert line.startswith("spool_queue_not_opened queue=numbers error=\"queue 'numbers' exists with another layout")
+    assert "undeclared" not in caplog.text
+    assert [disk.waiting(name) for name in names] == [0, 1, 0]
+
+
+def test_a_connection_without_a_thread_for_each_spool_closes_all_of_them_and_the_store(
+    disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(thread: Thread) -> None:
+        message = f"can't start new thread: {thread.name}"
+        raise RuntimeError(message)
+
+    connection = connect(disk.url, spool=disk.spool)
+    queues = [connection.queue(name) for name in ("emails", "orders")]
+    for queue in queues:
+        queue.send("a")
+    with monkeypatch.context() as without_threads:
+        without_threads.setattr(Thread, "start", refuse)
+        connection.close()
+    assert [disk.waiting(queue.name) for queue in queues] == [0, 0]
+    assert not any(one.in_use for queue in queues for one in SpoolFolder(disk.spool, queue.name).states())
+    with pytest.raises(Closed):
+        connection.queues()
 
 
 def test_the_folder_comes_from_the_environment_and_child_processes_get_it(

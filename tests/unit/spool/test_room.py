@@ -7,7 +7,7 @@ import errno
 import os
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -133,6 +133,23 @@ def test_an_append_drops_the_oldest_page_when_the_disk_is_full(
             journal.append([b"%d" % number * 90])
         assert left(journal)[-2:] == [b"6" * 90, b"7" * 90]
         assert b"0" * 90 not in left(journal)
+
+
+@pytest.mark.parametrize("was_read_before", [True, False])
+def test_a_message_of_which_pages_made_room_for_others_is_no_damage(
+    tmp_path: Path, clock: TimeMachine, *, was_read_before: bool
+) -> None:
+    options = SpoolOptions.of(tmp_path, cap=PAGES_OF_256, when_full="drop_oldest", durability="none")
+    with closing(ProcessJournal(tmp_path / "1", options, clock)) as journal:
+        journal.append([RECORD])
+        if was_read_before:
+            assert left(journal) == [RECORD]
+        journal.append([b"y" * 500])
+        for _ in range(6):
+            journal.append([b"z" * 90])
+        assert left(journal)[-6:] == [b"z" * 90] * 6
+        assert b"y" * 500 not in left(journal)
+        assert (journal.damage(), journal.unreadable) == ([], 0)
 
 
 class FullFile(LocalFile):

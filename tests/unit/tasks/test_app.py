@@ -9,6 +9,7 @@ import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic import BaseModel
@@ -332,3 +333,30 @@ def test_a_script_that_lies_elsewhere_goes_by_its_file(folder: Path, tmp_path_fa
 
 def test_what_was_typed_in_goes_by_main(folder: Path) -> None:
     assert started(folder, "-c", SOURCE) == "__main__.welcome"
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"queue": "reports"}, "queue='reports', and the task has 'default'"),
+        ({"max_attempts": 1}, "max_attempts=1, and the task has None"),
+        ({"timeout": "5m"}, "timeout='5m', and the task has None"),
+        ({"kind": "process"}, "kind='process', and the task has None"),
+        ({"name": "digest"}, "name='digest', and the task has 'print_it'"),
+    ],
+)
+def test_a_schedule_of_a_task_refuses_options_that_the_task_does_not_have(
+    app: App, options: dict[str, Any], problem: str
+) -> None:
+    task = app.task(name="print_it")(print_it)
+    with pytest.raises(BadInput, match=problem):
+        app.every("5m", arguments={"text": "5 minutes are over"}, **options)(task)
+    assert list(app.core.schedules.of("default")) == []
+
+
+def test_schedules_of_one_task_may_each_name_the_options_that_it_has(app: App) -> None:
+    @app.every("1h", queue="feeds", schedule="hourly")
+    @app.every("5m", queue="feeds", schedule="often")
+    def refresh() -> None: ...
+
+    assert list(app.core.schedules.of("feeds")) == ["often", "hourly"]

@@ -113,6 +113,16 @@ def test_days_without_end_leave_no_occurrence(days: list[str]) -> None:
     assert Excluding(Every("1h", start=START), Days(days)).after(BEGIN) is None
 
 
+def test_calendars_before_1970_hold_their_own_days_and_times_and_no_others() -> None:
+    begin = datetime(1969, 12, 30, tzinfo=UTC)
+    every = Every("6h", start=begin)
+    around = begin - timedelta(hours=1)
+    days = list(islice(Excluding(every, Days(["1969-12-31", "01-01"])).upcoming(around), 5))
+    assert days == [begin + timedelta(hours=hours) for hours in (0, 6, 12, 18, 72)]
+    nights = list(islice(Excluding(every, Times("* 0-8 * * *")).upcoming(around), 3))
+    assert nights == [begin + timedelta(hours=hours) for hours in (12, 18, 36)]
+
+
 def test_a_calendar_may_go_by_the_second() -> None:
     trigger = Excluding(Every("1s", start=START), Times("* * * * * 0-57", seconds=True))
     assert [occurrence.second for occurrence in islice(trigger.upcoming(START), 3)] == [58, 59, 58]
