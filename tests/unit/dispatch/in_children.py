@@ -158,3 +158,38 @@ def leaving_a_thread_behind(delivery: Delivery) -> None:
     _left_behind[0].join()
     message = f"refused: {_refused}"
     raise LookupError(message)
+
+
+def dying_beside_a_fork(delivery: Delivery) -> None:
+    """Fork a process that lives until the test closes a named pipe, and die."""
+    body: Any = delivery.body
+    if os.fork() == 0:
+        Path(body["until"]).read_text(encoding="utf-8")
+        os._exit(0)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def leaving_a_fork_behind(delivery: Delivery) -> None:
+    """The first message leaves a process behind, which acks its delivery while the next one is handled, and fails."""
+    body: Any = delivery.body
+    if body["number"] == 1:
+        if os.fork() == 0:
+            Path(body["go"]).read_text(encoding="utf-8")
+            try:
+                delivery.ack()
+                said = "acked"
+            except Closed as error:
+                said = str(error)
+            Path(body["said"]).write_text(said, encoding="utf-8")
+            os._exit(0)
+        return
+    Path(body["go"]).write_text("go", encoding="utf-8")
+    raise LookupError(Path(body["said"]).read_text(encoding="utf-8"))
+
+
+def logging_in_a_fork(_: Delivery) -> None:
+    """Log in this process, and in a process that it forks."""
+    pid = os.fork()
+    logging.getLogger("shop").warning("from the %s", "child" if pid else "fork")
+    if pid:
+        os.waitpid(pid, 0)
