@@ -268,7 +268,7 @@ def main(incoming: int, outgoing: int, life_end: int) -> None:
     logging.getLogger().setLevel(level)
     functions = Functions()
     for address in addresses:
-        with contextlib.suppress(Exception):  # the error is that of each attempt
+        with contextlib.suppress(BaseException):  # also SystemExit: the error is that of each attempt
             functions.at(address)
     channel.send(("ready",))
     serve(channel, functions, report_memory=report_memory)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import importlib
 import logging
 import os
 import subprocess
@@ -22,6 +23,18 @@ from tests.unit.dispatch.stage import Stage
 from tests.unit.dispatch.test_stuck import Lines, lines
 
 __all__ = ["lines"]
+
+UNCONFIGURED = """
+import os
+import sys
+
+if "ASTYQUEUE_CHILD_OF" in os.environ:
+    sys.exit("no configuration")
+
+
+def handle(delivery):
+    pass
+"""
 
 
 def begun(stage: Stage, call: Call, *, timeout: str | None = None, per_child: int | None = None) -> Dispatcher:
@@ -156,3 +169,17 @@ def test_the_exit_of_a_worn_child_is_waited_for_by_no_message(stage: Stage, monk
     assert ended == []
     dispatcher.drain(None)
     assert ended
+
+
+def test_a_module_that_exits_when_a_child_imports_it_costs_its_messages_their_attempts(
+    stages: Stages, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines: Lines
+) -> None:
+    (tmp_path / "unconfigured.py").write_text(UNCONFIGURED, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    stage = stages(max_attempts=1)
+    begun(stage, importlib.import_module("unconfigured").handle)
+    stage.queue.send({"number": 1})
+    stage.when_settled(1)
+    assert outcomes_of(stage, 1) == ["rejected"]
+    assert "SystemExit: no configuration" in lines.first("dead").getMessage()
+    assert lines.of("child_died") == []
