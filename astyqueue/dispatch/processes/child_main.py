@@ -34,6 +34,8 @@ from astyqueue.errors import AstyqueueError, Closed, Reject, Retry, Snooze
 from astyqueue.text import one_line
 
 _STATM: Final = "/proc/self/statm"
+#: Seconds that this process takes to exit at most once its parent wants no more from it.
+EXITS_WITHIN = 2.0
 
 
 class Parent:
@@ -272,4 +274,7 @@ def main(incoming: int, outgoing: int, life_end: int) -> None:
             functions.at(address)
     channel.send(("ready",))
     serve(channel, functions, report_memory=report_memory)
+    # Whatever a handler left behind, such as a thread: the parent looks after this process only with its next message.
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.setitimer(signal.ITIMER_REAL, EXITS_WITHIN)
     sys.stdout.flush()

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from astyqueue import MessageQueue, Reject, Retry, Snooze
+from astyqueue.dispatch.processes import child_main
 from astyqueue.errors import Closed
 from astyqueue.queue.delivery.delivery import Delivery
 
@@ -193,3 +194,9 @@ def logging_in_a_fork(_: Delivery) -> None:
     logging.getLogger("shop").warning("from the %s", "child" if pid else "fork")
     if pid:
         os.waitpid(pid, 0)
+
+
+def leaving_a_thread_that_never_ends(_: Delivery) -> None:
+    """Return, and leave a thread behind for which the interpreter waits at its exit."""
+    child_main.EXITS_WITHIN = 0.01
+    threading.Thread(target=threading.Event().wait).start()

@@ -6,6 +6,7 @@ import errno
 import importlib
 import logging
 import os
+import signal
 import subprocess
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from astyqueue.dispatch.processes.child_process import ChildProcess, ProcessOpti
 from astyqueue.testing import TimeMachine
 from tests.unit.dispatch import in_children
 from tests.unit.dispatch.conftest import Stages
-from tests.unit.dispatch.stage import Stage
+from tests.unit.dispatch.stage import DEADLINE, Stage
 from tests.unit.dispatch.test_stuck import Lines, lines
 
 __all__ = ["lines"]
@@ -183,3 +184,19 @@ def test_a_module_that_exits_when_a_child_imports_it_costs_its_messages_their_at
     assert outcomes_of(stage, 1) == ["rejected"]
     assert "SystemExit: no configuration" in lines.first("dead").getMessage()
     assert lines.of("child_died") == []
+
+
+def test_a_worn_child_that_does_not_exit_ends_soon_though_no_other_message_comes(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[ChildProcess] = []
+
+    def makes(options: ProcessOptions, addresses: list[str]) -> ChildProcess:
+        made.append(ChildProcess(options, addresses))
+        return made[-1]
+
+    monkeypatch.setattr(children, "ChildProcess", makes)
+    begun(stage, in_children.leaving_a_thread_that_never_ends, per_child=1)
+    stage.queue.send(1)
+    stage.when_settled(1)
+    assert made[0]._process.wait(DEADLINE) == -signal.SIGALRM  # noqa: SLF001 - nothing else tells of its end
