@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -208,12 +208,17 @@ class HandlerPools:
 
     def replace_dead(self) -> ThreadsDied | None:
         """Start a thread for each that died; returns an error at the eleventh death of a pool within a minute."""
-        errors = [pool.replace_dead() for pool in self]
+        errors = [pool.replace_dead() for pool in tuple(self._slots)]
         return next(filter(None, errors), None)
 
     def is_idle(self, held: Mapping[Pool, int]) -> bool:
         """Whether no handler runs in any pool, except in the threads that are `held` by handlers that were given up."""
         return all(pool.is_idle(held.get(pool, 0)) for pool in self)
+
+    def is_beginning(self, begun: Container[int]) -> bool:
+        """Whether a delivery was taken whose execution has not begun; `begun` are the threads of those that have."""
+        filling = self._coroutines is not None and self._coroutines.filling
+        return filling or any(pool.is_beginning(begun) for pool in tuple(self._slots))
 
     @staticmethod
     def is_busy_with(lines: WaitingLines) -> bool:

@@ -100,7 +100,9 @@ class CoroutinePool:
         self._batches: dict[Delivery, AwaitedBatch] = {}
         self._interrupted: set[Delivery] = set()
         self._ended = 0
-        self._called = self._filling = self._shut = False
+        self._called = self._shut = False
+        #: Whether it may have a delivery that has not begun.
+        self.filling = False
         self._watchdog = LoopWatchdog(
             lambda: len(self._in_flight) + len(self._batches), self._tell_blocked, blocked_after
         )
@@ -152,10 +154,10 @@ class CoroutinePool:
     def is_idle(self, but: int = 0) -> bool:
         """Whether nothing is in flight but what was given up; `but` counts threads, and is not used."""
         del but
-        return not self._filling and {*tuple(self._in_flight)} <= self._interrupted
+        return not self.filling and {*tuple(self._in_flight)} <= self._interrupted
 
     def shut(self) -> None:
-        """Call `on_change` when the last coroutine has ended."""
+        """Call `on_change` when the last coroutine has ended, and whenever it has taken what waits."""
         self._shut = True
         self._wake()
 
@@ -176,10 +178,6 @@ class CoroutinePool:
         """Whether this task is one of its coroutines."""
         running = (*(one.task for one in self._in_flight.values()), *(one.task for one in self._batches.values()))
         return task in running
-
-    @staticmethod
-    def replace_dead() -> None:
-        """Nothing: no thread of its own can die."""
 
     def _wake(self) -> None:
         """Take deliveries soon. Any thread may call this."""
@@ -202,7 +200,7 @@ class CoroutinePool:
 
     def _fill(self) -> None:
         """Begin executions up to the limit."""
-        self._filling, self._called = True, False
+        self.filling, self._called = True, False
         ended, self._ended = self._ended, 0
         if ended:
             self.free.add_free(ended)
@@ -213,8 +211,8 @@ class CoroutinePool:
         if begun:
             self.free.take_free(begun)
             self.free.offer()
-        self._filling = False
-        if self._shut and not self._in_flight:
+        self.filling = False
+        if self._shut:
             self.on_change()
 
     def _begin(self, line: WaitingLine, delivery: Delivery) -> None:

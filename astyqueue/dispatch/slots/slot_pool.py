@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from queue import SimpleQueue
 from typing import Final, Protocol
 
@@ -174,6 +174,12 @@ class SlotPool:
     def is_idle(self, but: int) -> bool:
         """Whether all slots rest or have left, except `but` of them."""
         return self._resting + self._missing >= self.size - but
+
+    def is_beginning(self, begun: Container[int]) -> bool:
+        """Whether a slot may have a delivery that has not begun: not those that rest, nor these threads."""
+        with self._lock:
+            busy = [slot.thread for slot in self._slots if not slot.rests]
+        return any(one is not None and one.is_alive() and one.ident not in begun for one in busy)
 
     @property
     def ended(self) -> bool:
