@@ -104,7 +104,7 @@ class Subscription:
         self._in_flight: InFlightLimit | None = None
         if options.limit is not None:
             self._in_flight = InFlightLimit(options.limit, self.executions.under_way, queue.core.process.now)
-            self.executions.on_ended = self._claimer.wake
+            self.executions.on_ended = self._on_ended
         #: The most of its handlers that run in threads at a time.
         self.slots = self.waiting.threads
         self._lost = queue.stats.lost
@@ -154,6 +154,12 @@ class Subscription:
         if self._shut and self.queue.settings.behaviour.paused:
             self._end_last_claim()
         self.waiting.rests()
+
+    def _on_ended(self, delivery: Delivery) -> None:
+        """A handler has ended, or does not begin: one more message may be claimed."""
+        if self._in_flight is not None:
+            self._in_flight.left(delivery)
+        self._claimer.wake()
 
     def _end_last_claim(self) -> None:
         if not self._last_claim_over:

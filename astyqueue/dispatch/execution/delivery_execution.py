@@ -136,8 +136,8 @@ class HandlerExecutions:
         self.on_concluded: Callable[[], None] = _ignore
         #: The stack of what runs the handler of an execution.
         self.stack_of: Callable[[Execution], str] = _no_stack
-        #: Called when a handler has ended, in a queue that limits how many run at the same time.
-        self.on_ended: Callable[[], None] | None = None
+        #: Called when a handler has ended or does not begin, in a queue that limits how many run at the same time.
+        self.on_ended: Callable[[Delivery], None] | None = None
         self._queue = queue
         self._terms = queue.terms
         self._roster = roster
@@ -215,7 +215,7 @@ class HandlerExecutions:
         if execution.counted:
             self._count_out(execution)
         if self.on_ended is not None:
-            self.on_ended()
+            self.on_ended(execution.delivery)
 
     def _count_out(self, execution: Execution) -> None:
         """Report to the quota, once, that an execution it counts has ended or was given up."""
