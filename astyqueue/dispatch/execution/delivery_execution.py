@@ -278,6 +278,8 @@ class HandlerExecutions:
             self.verdicts.not_begun(delivery)
             over = self._over
             self.hand_in(delivery, self._terms.release(delivery, None) if over else self._unused.postpone(delivery))
+        elif lease is None:  # delivered at most once: nothing can give it back
+            self.verdicts.dropped(delivery)
         return False
 
     def _limit(self, execution: Execution, timeout: int) -> None:
@@ -308,6 +310,9 @@ class HandlerExecutions:
             self.verdicts.done(delivery, handler, began=execution.began, took=took)
 
     def _park(self, delivery: Delivery) -> None:
+        if delivery.lease is None:  # delivered at most once: nothing can give it back
+            self.verdicts.dropped(delivery)
+            return
         waited = self._now() - delivery.due_us
         pause = max(PARKED_AT_LEAST, min(PARKED_AT_MOST, waited))
         self.verdicts.unknown(delivery, pause)
