@@ -138,7 +138,10 @@ class HandlerPools:
         if self._on_change is not None:
             pool.on_change = self._on_change
         if self._started:
-            pool.start()
+            try:
+                pool.start()
+            except RuntimeError:  # no thread can be started: the supervisor tries again, and says why it cannot
+                pool.on_change()
         if self._shut:  # the last claim of a queue has brought the first message for it
             pool.shut()
 
@@ -207,8 +210,11 @@ class HandlerPools:
                 pool.start()
 
     def replace_dead(self) -> ThreadsDied | None:
-        """Start a thread for each that died; returns an error at the eleventh death of a pool within a minute."""
+        """Start a thread for each that died or is missing; an error at the eleventh death of a pool within a minute."""
         errors = [pool.replace_dead() for pool in tuple(self._slots)]
+        with self._lock:
+            if self._started and self._coroutines is not None:
+                self._coroutines.start()
         return next(filter(None, errors), None)
 
     def is_idle(self, held: Mapping[Pool, int]) -> bool:

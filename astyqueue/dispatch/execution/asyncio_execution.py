@@ -117,7 +117,9 @@ class CoroutinePool:
         self._context = callers_loop.context
 
     def start(self) -> None:
-        """Begin to take deliveries."""
+        """Begin to take deliveries, once. If no loop can be started, that raises, and the next call tries again."""
+        if self._loop is not None:
+            return
         self._loop = self._callers_loop.loop if self._callers_loop else loop_for_handlers()
         self.free.add_free(self.size)
         self._wake()

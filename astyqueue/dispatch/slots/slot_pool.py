@@ -98,7 +98,7 @@ class SlotPool:
         self._resting = 0
         self._left = 0
         self._shut = False
-        #: The slots that died and that no other thread has taken the place of yet.
+        #: The slots that died, or could not be started, and that no other thread has taken the place of yet.
         self._missing = 0
         self._died: deque[tuple[_Slot, BaseException]] = deque()
         self._deaths: deque[MonotonicUs] = deque(maxlen=_DEATHS)
@@ -108,9 +108,13 @@ class SlotPool:
         return f"<SlotPool: {self.size} slots, {len(self._queues)} queues>"
 
     def start(self) -> None:
-        """Start the threads."""
+        """Start the threads. If one cannot be started, that raises, and `replace_dead` starts what is missing."""
         for number in range(1, self.size + 1):
-            self._start_slot(f"{number}")
+            try:
+                self._start_slot(f"{number}")
+            except BaseException:
+                self._missing = self.size + 1 - number
+                raise
 
     def _start_slot(self, name: str) -> None:
         slot = _Slot()

@@ -7,7 +7,10 @@ import threading
 import pytest
 
 from astyqueue import aio
-from tests.unit.dispatch.stage import Stage
+from astyqueue.dispatch.dispatcher import Dispatcher
+from astyqueue.dispatch.execution import event_loop
+from astyqueue.queue.connection import connect
+from tests.unit.dispatch.stage import DEADLINE, Stage
 
 
 class Limit:
@@ -49,4 +52,35 @@ def test_coroutines_run_though_no_thread_watches_over_their_loop(
     stage.queue.send("two", headers={"task": "t"})
     stage.when_settled(2)
     assert stage.heard.count("acked") == 2
+    dispatcher.drain(None)
+
+
+def test_the_first_message_of_a_batch_handler_is_handled_once_its_thread_can_be_started(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handled = threading.Event()
+    with connect("memory://") as connection:
+        queue = connection.queue("emails")
+        builder = Dispatcher.builder().queues("e*", connection)
+        builder.handler(lambda _: handled.set(), task="t", batch=(1, 0))
+        dispatcher = stage.begin(builder.build())
+        limit = Limit("handle", monkeypatch)
+        queue.send("one", headers={"task": "t"})
+        assert limit.refused.wait(DEADLINE)
+        limit.lifted = True
+        assert handled.wait(DEADLINE)
+        dispatcher.drain(None)
+        assert queue.counts().total == 0
+
+
+def test_the_first_async_batch_is_handled_once_an_event_loop_can_be_started(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limit = Limit("loop", monkeypatch)
+    monkeypatch.setattr(event_loop, "_handlers", event_loop._HandlerLoop())  # noqa: SLF001 - this process has one already
+    dispatcher = stage.start(batched, batch=(1, 0), task="t")
+    stage.queue.send("one", headers={"task": "t"})
+    assert limit.refused.wait(DEADLINE)
+    limit.lifted = True
+    stage.when(lambda: stage.heard.count("acked") == 1)
     dispatcher.drain(None)
