@@ -260,6 +260,10 @@ class Subscription:
         for delivery, outcome in outcomes:
             self.executions.hand_in(delivery, outcome)
 
+    def claims_nothing(self) -> None:
+        """The claims did not begin, and will not."""
+        self._claims = None
+
     def end_claims(self) -> None:
         """End the claims soon. One that is under way may still bring messages, which are released."""
         if self._claims:

@@ -10,7 +10,12 @@ from astyqueue import aio
 from astyqueue.dispatch.dispatcher import Dispatcher
 from astyqueue.dispatch.execution import event_loop
 from astyqueue.queue.connection import connect
+from astyqueue.queue.queue import MessageQueue
+from astyqueue.testing import TimeMachine
 from tests.unit.dispatch.stage import DEADLINE, Stage
+from tests.unit.dispatch.test_stuck import Lines, lines
+
+__all__ = ["lines"]
 
 
 class Limit:
@@ -84,3 +89,35 @@ def test_the_first_async_batch_is_handled_once_an_event_loop_can_be_started(
     limit.lifted = True
     stage.when(lambda: stage.heard.count("acked") == 1)
     dispatcher.drain(None)
+
+
+def test_a_queue_that_joins_is_served_by_a_claim_thread_of_others_if_none_can_be_started(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handled = threading.Event()
+    dispatcher = stage.start(print)
+    limit = Limit("claim", monkeypatch)
+    other = MessageQueue.builder().store(stage.store).name("other").build()
+    dispatcher.add_queue(other, lambda _: handled.set())
+    assert limit.refused.is_set()
+    other.send("one")
+    assert handled.wait(DEADLINE)
+    dispatcher.drain(None)
+
+
+def test_a_queue_of_a_pattern_joins_once_a_claim_thread_can_be_started(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, clock: TimeMachine, lines: Lines
+) -> None:
+    handled = threading.Event()
+    with connect("memory://", clock=clock) as connection:
+        builder = Dispatcher.builder().queues("e*", connection).handler(lambda _: handled.set())
+        dispatcher = stage.begin(builder.build())
+        limit = Limit("claim", monkeypatch)
+        connection.queue("emails").send("one")
+        clock.advance("6s")
+        assert limit.refused.wait(DEADLINE)
+        lines.first("left")
+        limit.lifted = True
+        while not handled.wait(0.05):
+            clock.advance("6s")
+        dispatcher.drain(None)
