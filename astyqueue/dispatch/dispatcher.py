@@ -88,12 +88,19 @@ class Dispatcher:
         return self
 
     def _begin(self) -> None:
-        """Start every thread."""
+        """Start every thread; if one of them cannot be started, the others end."""
         try:
             self._start_thread(self._monitor.run, "monitor")
         except BaseException:
             self._begun = False
             raise
+        try:
+            self._begin_work()
+        except BaseException:
+            self._end_within(0)
+            raise
+
+    def _begin_work(self) -> None:
         subscriptions = self._subscriptions
         log_event(
             logging.INFO,

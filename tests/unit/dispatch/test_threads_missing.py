@@ -121,3 +121,17 @@ def test_a_queue_of_a_pattern_joins_once_a_claim_thread_can_be_started(
         while not handled.wait(0.05):
             clock.advance("6s")
         dispatcher.drain(None)
+
+
+def test_a_dispatcher_that_cannot_start_all_its_threads_ends_and_releases_what_it_claimed(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Limit("handle:2", monkeypatch)
+    finished = threading.Event()
+    stage.queue.send_many(range(3))
+    dispatcher = Dispatcher.builder().queue(stage.queue, backlog=3).handler(print).build()
+    dispatcher.when_finished(finished.set)
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        dispatcher.start()
+    assert finished.wait(DEADLINE)
+    assert stage.queue.counts().in_flight == 0
