@@ -100,12 +100,12 @@ class CoroutinePool:
         self._batches: dict[Delivery, AwaitedBatch] = {}
         self._interrupted: set[Delivery] = set()
         self._ended = 0
-        self._called = self._shut = False
         #: Whether it may have a delivery that has not begun.
-        self.filling = False
+        self.filling = self._called = self._shut = False
         self._watchdog = LoopWatchdog(
             lambda: len(self._in_flight) + len(self._batches), self._tell_blocked, blocked_after
         )
+        self._watchdog.on_closed = partial(self._call, self._fill)
 
     def __repr__(self) -> str:
         """How many coroutines are in flight, of how many."""

@@ -108,6 +108,8 @@ class LoopWatchdog:
         """`tell` gets the task that keeps the loop, how long it has so far (microseconds), and the stack."""
         self._in_flight = in_flight
         self._tell = tell
+        #: Called if the loop is closed although coroutines are in flight.
+        self.on_closed: Callable[[], object] = lambda: None
         self._limit = limit
         self._clock = SystemClock()
         self._wakeup = Wakeup(self._clock)
@@ -152,7 +154,8 @@ class LoopWatchdog:
             self._answered = False
             try:
                 loop.call_soon_threadsafe(self._answer)
-            except RuntimeError:  # the loop was closed
+            except RuntimeError:
+                self.on_closed()
                 return
             self._rest_until(asked + self._limit // _ASKED)
             if not self._answered:
