@@ -6,7 +6,10 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from astyqueue.clock import SystemClock
+from astyqueue.dispatch.worker_log import log_unexpected_error
 from astyqueue.errors import AstyqueueError, Closed
+from astyqueue.log_throttle import RateLimitedLog
 from astyqueue.protocol.scheduling.schedule_commit import list_schedules
 from astyqueue.queue.queue import MessageQueue
 from astyqueue.units import SECOND, MonotonicUs
@@ -32,6 +35,8 @@ class WhenEmpty:
         self._queues = queues
         self._end = end
         self._occurrences: dict[tuple[str, str, int], MonotonicUs] = {}
+        self._clock = SystemClock()
+        self._failures = RateLimitedLog()
 
     def watch(self) -> threading.Thread:
         """Start to poll the queues, in a new thread."""
@@ -57,6 +62,10 @@ class WhenEmpty:
         except Closed:
             raise
         except AstyqueueError:  # the dispatcher gets the same error, logs it and retries
+            return False
+        except Exception as error:  # noqa: BLE001 - without this thread the worker would never end
+            if self._failures.may_say(type(error).__name__, self._clock.monotonic()):
+                log_unexpected_error(error)
             return False
 
     def _is_empty(self, queue: MessageQueue) -> bool:
