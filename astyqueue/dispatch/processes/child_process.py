@@ -58,7 +58,8 @@ class ChildProcess:
     def __init__(self, options: ProcessOptions, addresses: Iterable[str]) -> None:
         """Start it, and have it import what is at these addresses; the first call waits until it is ready."""
         self._lock = threading.Lock()
-        self._ready = False
+        #: Whether it has imported what it needs.
+        self.ready = False
         self._ends_by: MonotonicUs | None = None
         self.memory = 0
         with contextlib.ExitStack() as theirs, contextlib.ExitStack() as ours:
@@ -88,10 +89,10 @@ class ChildProcess:
 
     def wait_until_ready(self) -> bool:
         """Wait until it has imported what it needs; False if it ended before."""
-        if not self._ready:
+        if not self.ready:
             with contextlib.suppress(Exception):  # what it wrote cannot be read: it is of no use
-                self._ready = self._channel.receive() == ("ready",)
-        return self._ready
+                self.ready = self._channel.receive() == ("ready",)
+        return self.ready
 
     def begin(self, address: str, delivery: Delivery) -> bool:
         """Give it a delivery for the function at this address; False if it is dead: the function was not called."""

@@ -75,7 +75,8 @@ class ChildSlot:
             if self._child is not None:
                 if self._child.wait_until_ready():
                     return self._child
-                self.replace_dead("without a message")
+                if not self._closed:
+                    self.replace_dead("without a message")
 
     def _reap(self) -> None:
         """Kill children that do not exit in time, and forget those that have ended."""
@@ -128,6 +129,11 @@ class ChildSlot:
         """Start no more children, and have an idle one end. Any thread may call this."""
         self._closed = True
         self._wakeup.set()
+
+    def kill_unready(self) -> None:
+        """Kill a child that a delivery waits for: no handler runs in it. Any thread may call this, after `close`."""
+        if (child := self._child) is not None and not child.ready:
+            child.kill()
 
     def ask_to_end(self) -> None:
         """Have an idle child exit, without waiting for that."""
@@ -257,6 +263,9 @@ class ProcessChildren:
         for slot in self._slots:
             slot.close()
         idle = [self._idle.get() for _ in range(self._idle.qsize())]
+        for slot in self._slots:
+            if slot not in idle:
+                slot.kill_unready()
         for slot in idle:
             slot.ask_to_end()
         for slot in idle:

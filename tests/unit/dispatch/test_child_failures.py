@@ -200,3 +200,23 @@ def test_a_worn_child_that_does_not_exit_ends_soon_though_no_other_message_comes
     stage.queue.send(1)
     stage.when_settled(1)
     assert made[0]._process.wait(DEADLINE) == -signal.SIGALRM  # noqa: SLF001 - nothing else tells of its end
+
+
+def test_a_stop_ends_a_child_whose_import_does_not_end(
+    still: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines: Lines
+) -> None:
+    made: list[ChildProcess] = []
+
+    def makes(options: ProcessOptions, addresses: list[str]) -> ChildProcess:
+        made.append(ChildProcess(options, addresses))
+        return made[-1]
+
+    (tmp_path / "hanging.py").write_text(UNCONFIGURED.replace("sys.exit(", "__import__('signal').pause() or ("))
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(children, "ChildProcess", makes)
+    still.queue.send({"number": 1})
+    dispatcher = begun(still, importlib.import_module("hanging").handle)
+    still.when(lambda: bool(dispatcher.presence._workload.running()))  # noqa: SLF001 - what `astyqueue workers` shows
+    dispatcher.stop()
+    assert made[0]._process.wait(DEADLINE) == -signal.SIGKILL  # noqa: SLF001 - nothing else tells of its end
+    assert lines.of("child_died") == []
