@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Final
+from weakref import WeakSet
 
 from astyqueue.clock import SystemClock, instant
 from astyqueue.dispatch.processes import forwarded_delivery
@@ -78,6 +79,7 @@ class ChildProcess:
             )
             ours.pop_all()
         self._channel = Channel(incoming, outgoing)
+        _CHILDREN.add(self)
         level = logging.getLogger().getEffectiveLevel()
         with contextlib.suppress(OSError):  # it is dead already, which `wait_until_ready` finds
             self._channel.send((level, options.max_rss is not None, list(addresses)))
@@ -142,6 +144,11 @@ class ChildProcess:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(self._process.pid, signal.SIGKILL)
 
+    def leave(self) -> None:
+        """Close what keeps it alive, in a process that is not its parent."""
+        self._channel.close()
+        self._life.close()
+
     def ask_to_end(self) -> None:
         """Have it exit, as it handles nothing."""
         self._channel.close()
@@ -167,6 +174,19 @@ class ChildProcess:
         code = self._process.wait()
         self._life.close()
         return _how_it_ended(code)
+
+
+def _leave_children() -> None:
+    """Close the ends of this process's children in a process that was forked from it: they end with their parent."""
+    for child in tuple(_CHILDREN):
+        child.leave()
+    _CHILDREN.clear()
+
+
+#: The children of this process.
+_CHILDREN: Final = WeakSet[ChildProcess]()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_leave_children)
 
 
 def _pipe(reads: contextlib.ExitStack, writes: contextlib.ExitStack) -> tuple[int, int]:

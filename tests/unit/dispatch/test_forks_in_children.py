@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from astyqueue.dispatch.processes.child_process import ChildProcess, ProcessOptions
 from tests.unit.dispatch import in_children
 from tests.unit.dispatch.conftest import Stages
 from tests.unit.dispatch.stage import Stage
@@ -57,3 +58,23 @@ def test_log_lines_of_a_process_that_a_handler_forked_go_to_stderr(
     dispatcher.drain(None)
     assert [record.getMessage() for record in caplog.records if record.name == "shop"] == ["from the child"]
     assert "from the fork" in capfd.readouterr().err
+
+
+def is_open(descriptor: int) -> bool:
+    try:
+        os.fstat(descriptor)
+    except OSError:
+        return False
+    return True
+
+
+def test_a_process_forked_from_the_parent_keeps_no_child_alive() -> None:
+    """A child ends when the ends of its parent are closed, and a fork has a copy of each."""
+    child = ChildProcess(ProcessOptions(1), [])
+    ends = (child._life.fileno(), child._channel._incoming, child._channel._outgoing)  # noqa: SLF001 - nothing else has them
+    assert all(map(is_open, ends))
+    if (pid := os.fork()) == 0:
+        os._exit(sum(map(is_open, ends)))
+    assert os.waitpid(pid, 0)[1] == 0
+    assert child.wait_until_ready()
+    assert child.end() == "it exited with 0"
