@@ -109,7 +109,7 @@ class Subscription:
         self.slots = self.waiting.threads
         self._lost = queue.stats.lost
         self._claims: ClaimLoop | None = None
-        self._shut = self._last_claim_over = False
+        self._shut = self._last_claim_over = self._ends_claims = False
         self._on_change: Callable[[], None] = _ignore
 
     def __repr__(self) -> str:
@@ -121,10 +121,12 @@ class Subscription:
     def start(self, on_end: Callable[[Exception | None], None]) -> StepTask:
         """Have the pools take its deliveries; returns the steps that claim, for a claim thread."""
         waiter = Waiter(self._credit, self._accept, delivery_factory=self.waiting.delivery_factory, renew=True)
-        self._claims = ClaimLoop(self.queue, waiter, on_end)
+        self._claims = claims = ClaimLoop(self.queue, waiter, on_end)
+        if self._ends_claims:
+            claims.end()
         self.executions.verdicts.listen()
         self.waiting.start()
-        return StepTask(self._claims.steps(), self.queue.store, self.queue.core.observers, self._rests)
+        return StepTask(claims.steps(), self.queue.store, self.queue.core.observers, self._rests)
 
     def line_of(self, task: str | None) -> LineKey:
         """The line of the messages of a task."""
@@ -266,6 +268,7 @@ class Subscription:
 
     def end_claims(self) -> None:
         """End the claims soon. One that is under way may still bring messages, which are released."""
+        self._ends_claims = True  # also those that have yet to begin
         if self._claims:
             self._claims.end()
 
