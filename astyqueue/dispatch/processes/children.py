@@ -181,10 +181,16 @@ class ProcessChildren:
         self._addresses.append(address)
 
     def start(self) -> None:
-        """Start all children if there are handlers for them, without waiting until they are ready."""
-        if self._addresses:
-            for slot in self._slots:
+        """Start all children if there are handlers for them, without waiting until they are ready.
+
+        None is left if `close` was called before, or meanwhile.
+        """
+        for slot in self._slots if self._addresses else []:
+            if not self._closed:
                 slot.start()
+        if self._closed:
+            for slot in self._slots:
+                slot.end()
 
     def call(self, address: str, delivery: Delivery) -> None:
         """Have a child call the function at this address, and wait for the end; see `ChildProcess.call`.

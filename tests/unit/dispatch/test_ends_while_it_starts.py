@@ -6,7 +6,11 @@ import threading
 
 import pytest
 
+from astyqueue.clock import SystemClock
 from astyqueue.dispatch.dispatcher import Dispatcher
+from astyqueue.dispatch.processes import children
+from astyqueue.dispatch.processes.child_process import ChildProcess, ProcessOptions
+from tests.unit.dispatch import in_children
 from tests.unit.dispatch.stage import DEADLINE, Stage
 
 
@@ -33,3 +37,33 @@ def test_no_thread_claims_for_a_dispatcher_that_has_ended(stage: Stage, monkeypa
     for thread in dispatcher.threads:
         thread.join(DEADLINE)
     assert [thread.name for thread in dispatcher.threads if thread.is_alive()] == []
+
+
+def test_no_child_runs_for_a_dispatcher_that_has_ended(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[ChildProcess] = []
+
+    def makes(options: ProcessOptions, addresses: list[str]) -> ChildProcess:
+        made.append(ChildProcess(options, addresses))
+        return made[-1]
+
+    monkeypatch.setattr(children, "ChildProcess", makes)
+    builder = Dispatcher.builder().queue(stage.queue).handler(in_children.doing_nothing, kind="process")
+    dispatcher = builder.processes(2).build()
+    EndsBefore(dispatcher, dispatcher._plan.pools, monkeypatch)  # noqa: SLF001 - what starts the children
+    stage.begin(dispatcher)
+    assert [child._process.poll() is None for child in made] == []  # noqa: SLF001 - nothing else tells of its end
+
+
+def test_a_child_that_started_while_its_dispatcher_ended_ends_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[ChildProcess] = []
+
+    def makes(options: ProcessOptions, addresses: list[str]) -> ChildProcess:
+        made.append(ChildProcess(options, addresses))
+        pool.close()
+        return made[-1]
+
+    monkeypatch.setattr(children, "ChildProcess", makes)
+    pool = children.ProcessChildren(SystemClock(), ProcessOptions(2))
+    pool.expect("tests.unit.dispatch.in_children:doing_nothing")
+    pool.start()
+    assert [child._process.poll() is None for child in made] == [False]  # noqa: SLF001 - nothing else tells of its end
