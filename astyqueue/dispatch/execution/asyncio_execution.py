@@ -61,6 +61,12 @@ class AwaitedBatch:
         self.task: asyncio.Task[BaseException | None] | None = None
         self.interrupted = False
 
+    async def call(self, deliveries: list[Delivery]) -> object:
+        """Call its handler; Interrupted if it was given up before there was a task to cancel."""
+        if self.handling.under_way.is_given_up(self.executions[0]):
+            raise Interrupted
+        return await self.executions[0].handler.call(deliveries)
+
     def interrupt(self) -> None:
         """Cancel its handler, the first time."""
         if self.task is not None and not self.interrupted:
@@ -269,7 +275,7 @@ class CoroutinePool:
 
     def _begin_batch(self, batch: AwaitedBatch) -> None:
         deliveries = [execution.delivery for execution in batch.executions]
-        batch.task = self._task(batch.executions[0].handler.call, deliveries)
+        batch.task = self._task(batch.call, deliveries)
         self._batches.update(dict.fromkeys(deliveries, batch))
         batch.task.add_done_callback(partial(self._end_batch, batch))
 
