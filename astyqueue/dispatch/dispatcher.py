@@ -88,12 +88,19 @@ class Dispatcher:
         return self
 
     def _begin(self) -> None:
-        """Start every thread."""
+        """Start every thread; if one of them cannot be started, the others end."""
         try:
             self._start_thread(self._monitor.run, "monitor")
         except BaseException:
             self._begun = False
             raise
+        try:
+            self._begin_work()
+        except BaseException:
+            self._end_within(0)
+            raise
+
+    def _begin_work(self) -> None:
         subscriptions = self._subscriptions
         log_event(
             logging.INFO,
@@ -178,11 +185,17 @@ class Dispatcher:
     def _on_end(self, error: Exception | None) -> None:
         """Stop: a queue can no longer be served, or too many handlers are stuck."""
         self.broken_by = self.broken_by or error
-        self._monitor.drain(0)
+        self._end_within(0)
 
     def _on_quota(self) -> None:
         """Drain: the last message of the quota has ended."""
-        self._monitor.drain(as_microseconds(DRAINED_WITHIN))
+        self._end_within(as_microseconds(DRAINED_WITHIN))
+
+    def _end_within(self, microseconds: int | None) -> None:
+        """Request a drain. Any thread calls this, also one that must not wait."""
+        self.presence.drains()
+        self._monitor.drain(microseconds)
+        self._served.end()
 
     @property
     def threads(self) -> tuple[threading.Thread, ...]:
@@ -209,9 +222,7 @@ class Dispatcher:
         with self._lock:
             if not self._begun:
                 self._monitor.finish()
-        self.presence.drains()
-        self._monitor.drain(microseconds)
-        self._served.end()
+        self._end_within(microseconds)
         if wait and threading.current_thread() not in self._threads and not self._plan.pools.run_here:
             self._monitor.finished.wait()
 

@@ -6,6 +6,7 @@ The prefetch bound is large enough that no handler waits for a claim, and small 
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Sized
 from typing import Final
 
@@ -74,7 +75,7 @@ class InFlightLimit:
     """How many messages of one queue a process has at the same time: waiting for a handler, or with one.
 
     Nothing is claimed beyond it, so that what is too much for this process is there for others. Only the thread that
-    leads the claims of the queue calls `accepted` and `room`.
+    leads the claims of the queue calls `accepted` and `room`; any thread calls `left`.
     """
 
     def __init__(self, most: int, under_way: ExecutionsUnderWay, now: Callable[[], int]) -> None:
@@ -83,20 +84,27 @@ class InFlightLimit:
         self._under_way = under_way
         self._now = now
         self._not_begun: list[BaseDelivery] = []
+        self._left: deque[BaseDelivery] = deque()
 
     def accepted(self, deliveries: Iterable[BaseDelivery]) -> None:
         """Count deliveries that were claimed."""
         self._not_begun.extend(deliveries)
 
+    def left(self, delivery: BaseDelivery) -> None:
+        """A handler has ended, or does not begin. Of one delivered at most once nothing else says the latter."""
+        if delivery.lease is None and delivery.began is None:
+            self._left.append(delivery)
+
     def room(self) -> int:
         """How many more messages may be claimed."""
+        left = {self._left.popleft() for _ in range(len(self._left))}
         # Before those under way are counted: one that begins meanwhile counts twice rather than not at all.
-        self._not_begun = [one for one in self._not_begun if self._waits(one)]
+        self._not_begun = [one for one in self._not_begun if one not in left and self._waits(one)]
         return max(0, self._most - len(self._not_begun) - self._under_way.count)
 
     def _waits(self, delivery: BaseDelivery) -> bool:
-        lapsed = delivery.lease is not None and delivery.lease.timer.due <= self._now()
-        return delivery.began is None and not delivery.decided and not lapsed
+        over = delivery.lease is not None and (delivery.decided or delivery.lease.timer.due <= self._now())
+        return delivery.began is None and not over
 
 
 class MessageQuota:

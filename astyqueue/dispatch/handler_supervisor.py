@@ -251,11 +251,17 @@ class HandlerSupervisor:
     def _wait_for_outcomes(self) -> None:
         """Wait for threads that are handing in the outcome of a handler that has ended, or it would not be recorded.
 
-        And for those that have gathered a batch: they give back what may not begin any more.
+        And for those that have taken a delivery, or gathered a batch: they give back what may not begin any more.
         """
         until = self._clock.monotonic() + _CONCLUDED_WITHIN
-        while any(one.concludes for one in self.subscriptions) and self._clock.monotonic() < until:
+        while self._concludes and self._clock.monotonic() < until:
             self._attention.wait(until)
+
+    @property
+    def _concludes(self) -> bool:
+        # First those that begin: one that has begun meanwhile is seen by the other looks.
+        begun = [one.executions.under_way.threads for one in self.subscriptions]
+        return self._pools.is_beginning(set().union(*begun)) or any(one.concludes for one in self.subscriptions)
 
     @property
     def _quiet(self) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -138,7 +138,10 @@ class HandlerPools:
         if self._on_change is not None:
             pool.on_change = self._on_change
         if self._started:
-            pool.start()
+            try:
+                pool.start()
+            except RuntimeError:  # no thread can be started: the supervisor tries again, and says why it cannot
+                pool.on_change()
         if self._shut:  # the last claim of a queue has brought the first message for it
             pool.shut()
 
@@ -207,13 +210,21 @@ class HandlerPools:
                 pool.start()
 
     def replace_dead(self) -> ThreadsDied | None:
-        """Start a thread for each that died; returns an error at the eleventh death of a pool within a minute."""
-        errors = [pool.replace_dead() for pool in self]
+        """Start a thread for each that died or is missing; an error at the eleventh death of a pool within a minute."""
+        errors = [pool.replace_dead() for pool in tuple(self._slots)]
+        with self._lock:
+            if self._started and self._coroutines is not None:
+                self._coroutines.start()
         return next(filter(None, errors), None)
 
     def is_idle(self, held: Mapping[Pool, int]) -> bool:
         """Whether no handler runs in any pool, except in the threads that are `held` by handlers that were given up."""
         return all(pool.is_idle(held.get(pool, 0)) for pool in self)
+
+    def is_beginning(self, begun: Container[int]) -> bool:
+        """Whether a delivery was taken whose execution has not begun; `begun` are the threads of those that have."""
+        filling = self._coroutines is not None and self._coroutines.filling
+        return filling or any(pool.is_beginning(begun) for pool in tuple(self._slots))
 
     @staticmethod
     def is_busy_with(lines: WaitingLines) -> bool:

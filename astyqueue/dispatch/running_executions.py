@@ -153,6 +153,12 @@ class ExecutionsUnderWay:
             return len(self._running) + len(self._given_up)
 
     @property
+    def threads(self) -> set[int]:
+        """The threads in which these, and those whose outcome is handed in, began."""
+        with self._lock:
+            return {one.thread for one in (*self._running.values(), *self._given_up, *tuple(self._concluding))}
+
+    @property
     def given_up(self) -> bool:
         """Whether any that was given up has not ended."""
         return bool(self._given_up)

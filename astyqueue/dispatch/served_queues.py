@@ -80,8 +80,14 @@ class ServedQueues:
         if len(self._loops) >= _CLAIM_THREADS and min(self._loops, key=len).add(task):
             return
         loop = StepLoop(self._plan.clock, [task])
-        self._loops.append(loop)
-        self._start_thread(loop.run, f"claim:{len(self._loops)}")
+        try:
+            self._start_thread(loop.run, f"claim:{len(self._loops) + 1}")
+        except RuntimeError:  # no thread can be started now
+            if not any(other.add(task) for other in sorted(self._loops, key=len)):
+                subscription.claims_nothing()
+                raise
+        else:
+            self._loops.append(loop)
 
     def add(self, queue: MessageQueue, roster: HandlerRegistry, options: QueueOptions) -> None:
         """Serve one more queue, which patterns leave alone. BadSetting if it is served, Closed after a drain."""
@@ -116,7 +122,11 @@ class ServedQueues:
             raise Closed(message)
         if self._started:  # logged before the claims begin, which log what they find, or that the queue is gone
             log_event(logging.INFO, "joined", queue=subscription.name, **found)
-            self._claim_for(subscription)
+            try:
+                self._claim_for(subscription)
+            except BaseException:
+                self._monitor.remove(subscription)
+                raise
 
     def _join(self, queue: MessageQueue, pattern: QueuePattern) -> None:
         """Serve a queue that a pattern has found, unless another thread has just added it by name."""

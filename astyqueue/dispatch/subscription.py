@@ -104,12 +104,12 @@ class Subscription:
         self._in_flight: InFlightLimit | None = None
         if options.limit is not None:
             self._in_flight = InFlightLimit(options.limit, self.executions.under_way, queue.core.process.now)
-            self.executions.on_ended = self._claimer.wake
+            self.executions.on_ended = self._on_ended
         #: The most of its handlers that run in threads at a time.
         self.slots = self.waiting.threads
         self._lost = queue.stats.lost
         self._claims: ClaimLoop | None = None
-        self._shut = self._last_claim_over = False
+        self._shut = self._last_claim_over = self._ends_claims = False
         self._on_change: Callable[[], None] = _ignore
 
     def __repr__(self) -> str:
@@ -121,10 +121,12 @@ class Subscription:
     def start(self, on_end: Callable[[Exception | None], None]) -> StepTask:
         """Have the pools take its deliveries; returns the steps that claim, for a claim thread."""
         waiter = Waiter(self._credit, self._accept, delivery_factory=self.waiting.delivery_factory, renew=True)
-        self._claims = ClaimLoop(self.queue, waiter, on_end)
+        self._claims = claims = ClaimLoop(self.queue, waiter, on_end)
+        if self._ends_claims:
+            claims.end()
         self.executions.verdicts.listen()
         self.waiting.start()
-        return StepTask(self._claims.steps(), self.queue.store, self.queue.core.observers, self._rests)
+        return StepTask(claims.steps(), self.queue.store, self.queue.core.observers, self._rests)
 
     def line_of(self, task: str | None) -> LineKey:
         """The line of the messages of a task."""
@@ -154,6 +156,12 @@ class Subscription:
         if self._shut and self.queue.settings.behaviour.paused:
             self._end_last_claim()
         self.waiting.rests()
+
+    def _on_ended(self, delivery: Delivery) -> None:
+        """A handler has ended, or does not begin: one more message may be claimed."""
+        if self._in_flight is not None:
+            self._in_flight.left(delivery)
+        self._claimer.wake()
 
     def _end_last_claim(self) -> None:
         if not self._last_claim_over:
@@ -254,8 +262,13 @@ class Subscription:
         for delivery, outcome in outcomes:
             self.executions.hand_in(delivery, outcome)
 
+    def claims_nothing(self) -> None:
+        """The claims did not begin, and will not."""
+        self._claims = None
+
     def end_claims(self) -> None:
         """End the claims soon. One that is under way may still bring messages, which are released."""
+        self._ends_claims = True  # also those that have yet to begin
         if self._claims:
             self._claims.end()
 

@@ -65,7 +65,7 @@ class AppRuntime:
         self._url = options.url
         self._spool = options.spool
         self._settings: dict[str, dict[str, object]] = {}
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._connection: Connection | None = None
         self._opened: dict[str, MessageQueue] = {}
         self._closed = False
@@ -196,20 +196,21 @@ class AppRuntime:
 
     def connected(self, *, create: bool = True) -> Connection:
         """The connection to the store, which is opened by the first call. Closed once the app is."""
-        if self._closed:
-            message = "this app was closed: make a new one"
-            raise Closed(message)
-        if self._connection is None:
-            self._connection = connect(
-                self.named_store,
-                clock=self._options.clock,
-                triggers=self.triggers,
-                observers=self._options.observers,
-                hooks=self._options.hooks,
-                create=create,
-                spool=self.spool,
-            )
-        return self._connection
+        with self._lock:
+            if self._closed:
+                message = "this app was closed: make a new one"
+                raise Closed(message)
+            if self._connection is None:
+                self._connection = connect(
+                    self.named_store,
+                    clock=self._options.clock,
+                    triggers=self.triggers,
+                    observers=self._options.observers,
+                    hooks=self._options.hooks,
+                    create=create,
+                    spool=self.spool,
+                )
+            return self._connection
 
     def weights_of(self, queues: Mapping[str, int] | Iterable[str] | None) -> dict[str, int]:
         """These queues, by default all of the app, with their weights; BadInput for one that it does not have."""

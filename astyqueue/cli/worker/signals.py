@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import threading
@@ -10,7 +11,9 @@ from typing import Final
 
 from astyqueue.cli.worker.process_pipes import Supervised
 from astyqueue.dispatch.dispatcher import Dispatcher
+from astyqueue.dispatch.worker_log import log_event
 from astyqueue.durations import Duration
+from astyqueue.text import reason_of
 
 #: Those that end a worker or a supervisor.
 ENDS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -84,7 +87,11 @@ class Signals:
         """Handle a signal that ends nothing, in a thread: a signal may interrupt any code."""
         presence = self._dispatcher.presence
         act = presence.log_stacks if number == signal.SIGUSR1 else presence.quiet
-        threading.Thread(target=act, name="astyqueue:signal", daemon=True).start()
+        try:
+            threading.Thread(target=act, name="astyqueue:signal", daemon=True).start()
+        except RuntimeError as error:  # it would end the worker, or the thread that reads the pipe
+            name = signal.Signals(number).name
+            log_event(logging.ERROR, "signal_ignored", signal=name, error=reason_of(error))
 
     @property
     def received(self) -> bool:

@@ -7,7 +7,9 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from astyqueue.clock import SystemClock
+from astyqueue.dispatch.worker_log import log_unexpected_error
 from astyqueue.errors import AstyqueueError, Closed
+from astyqueue.log_throttle import RateLimitedLog
 from astyqueue.protocol.scheduling.schedule_commit import list_schedules
 from astyqueue.queue.queue import MessageQueue
 from astyqueue.units import SECOND, MonotonicUs
@@ -45,6 +47,8 @@ class WhenEmpty:
         self._end = end
         self._begun = begun
         self._occurrences: dict[tuple[str, str, int], MonotonicUs] = {}
+        self._clock = SystemClock()
+        self._failures = RateLimitedLog()
 
     def watch(self) -> threading.Thread:
         """Start to poll the queues, in a new thread."""
@@ -53,9 +57,8 @@ class WhenEmpty:
         return thread
 
     def _run(self) -> None:
-        system = SystemClock()
         while not self._begun():
-            Wakeup(system).wait(system.monotonic() + _FIRST_PAUSE)
+            Wakeup(self._clock).wait(self._clock.monotonic() + _FIRST_PAUSE)
         pause = _FIRST_PAUSE
         try:
             while not self._empty(queues := self._queues()):
@@ -73,6 +76,10 @@ class WhenEmpty:
         except Closed:
             raise
         except AstyqueueError:  # the dispatcher gets the same error, logs it and retries
+            return False
+        except Exception as error:  # noqa: BLE001 - without this thread the worker would never end
+            if self._failures.may_say(type(error).__name__, self._clock.monotonic()):
+                log_unexpected_error(error)
             return False
 
     def _is_empty(self, queue: MessageQueue) -> bool:

@@ -61,6 +61,12 @@ class AwaitedBatch:
         self.task: asyncio.Task[BaseException | None] | None = None
         self.interrupted = False
 
+    async def call(self, deliveries: list[Delivery]) -> object:
+        """Call its handler; Interrupted if it was given up before there was a task to cancel."""
+        if self.handling.under_way.is_given_up(self.executions[0]):
+            raise Interrupted
+        return await self.executions[0].handler.call(deliveries)
+
     def interrupt(self) -> None:
         """Cancel its handler, the first time."""
         if self.task is not None and not self.interrupted:
@@ -100,10 +106,12 @@ class CoroutinePool:
         self._batches: dict[Delivery, AwaitedBatch] = {}
         self._interrupted: set[Delivery] = set()
         self._ended = 0
-        self._called = self._filling = self._shut = False
+        #: Whether it may have a delivery that has not begun.
+        self.filling = self._called = self._shut = False
         self._watchdog = LoopWatchdog(
             lambda: len(self._in_flight) + len(self._batches), self._tell_blocked, blocked_after
         )
+        self._watchdog.on_closed = partial(self._call, self._fill)
 
     def __repr__(self) -> str:
         """How many coroutines are in flight, of how many."""
@@ -115,7 +123,9 @@ class CoroutinePool:
         self._context = callers_loop.context
 
     def start(self) -> None:
-        """Begin to take deliveries."""
+        """Begin to take deliveries, once. If no loop can be started, that raises, and the next call tries again."""
+        if self._loop is not None:
+            return
         self._loop = self._callers_loop.loop if self._callers_loop else loop_for_handlers()
         self.free.add_free(self.size)
         self._wake()
@@ -152,10 +162,10 @@ class CoroutinePool:
     def is_idle(self, but: int = 0) -> bool:
         """Whether nothing is in flight but what was given up; `but` counts threads, and is not used."""
         del but
-        return not self._filling and {*tuple(self._in_flight)} <= self._interrupted
+        return not self.filling and {*tuple(self._in_flight)} <= self._interrupted
 
     def shut(self) -> None:
-        """Call `on_change` when the last coroutine has ended."""
+        """Call `on_change` when the last coroutine has ended, and whenever it has taken what waits."""
         self._shut = True
         self._wake()
 
@@ -176,10 +186,6 @@ class CoroutinePool:
         """Whether this task is one of its coroutines."""
         running = (*(one.task for one in self._in_flight.values()), *(one.task for one in self._batches.values()))
         return task in running
-
-    @staticmethod
-    def replace_dead() -> None:
-        """Nothing: no thread of its own can die."""
 
     def _wake(self) -> None:
         """Take deliveries soon. Any thread may call this."""
@@ -202,7 +208,7 @@ class CoroutinePool:
 
     def _fill(self) -> None:
         """Begin executions up to the limit."""
-        self._filling, self._called = True, False
+        self.filling, self._called = True, False
         ended, self._ended = self._ended, 0
         if ended:
             self.free.add_free(ended)
@@ -213,8 +219,8 @@ class CoroutinePool:
         if begun:
             self.free.take_free(begun)
             self.free.offer()
-        self._filling = False
-        if self._shut and not self._in_flight:
+        self.filling = False
+        if self._shut:
             self.on_change()
 
     def _begin(self, line: WaitingLine, delivery: Delivery) -> None:
@@ -269,7 +275,7 @@ class CoroutinePool:
 
     def _begin_batch(self, batch: AwaitedBatch) -> None:
         deliveries = [execution.delivery for execution in batch.executions]
-        batch.task = self._task(batch.executions[0].handler.call, deliveries)
+        batch.task = self._task(batch.call, deliveries)
         self._batches.update(dict.fromkeys(deliveries, batch))
         batch.task.add_done_callback(partial(self._end_batch, batch))
 

@@ -136,8 +136,8 @@ class HandlerExecutions:
         self.on_concluded: Callable[[], None] = _ignore
         #: The stack of what runs the handler of an execution.
         self.stack_of: Callable[[Execution], str] = _no_stack
-        #: Called when a handler has ended, in a queue that limits how many run at the same time.
-        self.on_ended: Callable[[], None] | None = None
+        #: Called when a handler has ended or does not begin, in a queue that limits how many run at the same time.
+        self.on_ended: Callable[[Delivery], None] | None = None
         self._queue = queue
         self._terms = queue.terms
         self._roster = roster
@@ -215,7 +215,7 @@ class HandlerExecutions:
         if execution.counted:
             self._count_out(execution)
         if self.on_ended is not None:
-            self.on_ended()
+            self.on_ended(execution.delivery)
 
     def _count_out(self, execution: Execution) -> None:
         """Report to the quota, once, that an execution it counts has ended or was given up."""
@@ -278,6 +278,8 @@ class HandlerExecutions:
             self.verdicts.not_begun(delivery)
             over = self._over
             self.hand_in(delivery, self._terms.release(delivery, None) if over else self._unused.postpone(delivery))
+        elif lease is None:  # delivered at most once: nothing can give it back
+            self.verdicts.dropped(delivery)
         return False
 
     def _limit(self, execution: Execution, timeout: int) -> None:
@@ -308,6 +310,9 @@ class HandlerExecutions:
             self.verdicts.done(delivery, handler, began=execution.began, took=took)
 
     def _park(self, delivery: Delivery) -> None:
+        if delivery.lease is None:  # delivered at most once: nothing can give it back
+            self.verdicts.dropped(delivery)
+            return
         waited = self._now() - delivery.due_us
         pause = max(PARKED_AT_LEAST, min(PARKED_AT_MOST, waited))
         self.verdicts.unknown(delivery, pause)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 import contextlib
+import logging
 import os
 import threading
 from collections.abc import Callable
@@ -15,7 +16,9 @@ from typing import Final
 
 from astyqueue.clock import SystemClock
 from astyqueue.dispatch.stacks import stack_of
-from astyqueue.log_throttle import MINUTE
+from astyqueue.dispatch.worker_log import log_event
+from astyqueue.log_throttle import MINUTE, RateLimitedLog
+from astyqueue.text import reason_of
 from astyqueue.units import MonotonicUs
 from astyqueue.waiting import Wakeup
 
@@ -105,6 +108,8 @@ class LoopWatchdog:
         """`tell` gets the task that keeps the loop, how long it has so far (microseconds), and the stack."""
         self._in_flight = in_flight
         self._tell = tell
+        #: Called if the loop is closed although coroutines are in flight.
+        self.on_closed: Callable[[], object] = lambda: None
         self._limit = limit
         self._clock = SystemClock()
         self._wakeup = Wakeup(self._clock)
@@ -113,17 +118,27 @@ class LoopWatchdog:
         self._closed = False
         self._answered = True
         self._late = False
+        self._failures = RateLimitedLog()
 
     def watch(self, loop: asyncio.AbstractEventLoop) -> None:
         """Watch this loop, in whose thread this is called, until nothing is in flight any more."""
         if self._watching:
             return
-        self._watching = True
-        if self._thread is None:
-            arguments = (loop, threading.get_ident())
-            self._thread = threading.Thread(target=self._run, args=arguments, name="astyqueue:watchdog", daemon=True)
-            self._thread.start()
+        self._watching = self._thread is not None or self._started(loop)
         self._wakeup.set()
+
+    def _started(self, loop: asyncio.AbstractEventLoop) -> bool:
+        """Start the thread; False if that fails: coroutines run without a watch then, and the next one tries again."""
+        arguments = (loop, threading.get_ident())
+        thread = threading.Thread(target=self._run, args=arguments, name="astyqueue:watchdog", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:
+            if self._failures.may_say("unwatched", self._clock.monotonic()):
+                log_event(logging.WARNING, "unwatched", error=reason_of(error))
+            return False
+        self._thread = thread
+        return True
 
     def close(self) -> None:
         """End the watch."""
@@ -139,7 +154,8 @@ class LoopWatchdog:
             self._answered = False
             try:
                 loop.call_soon_threadsafe(self._answer)
-            except RuntimeError:  # the loop was closed
+            except RuntimeError:
+                self.on_closed()
                 return
             self._rest_until(asked + self._limit // _ASKED)
             if not self._answered:

@@ -59,6 +59,11 @@ class Channel:
             buffer += chunk
         return buffer
 
+    @property
+    def closed(self) -> bool:
+        """Whether this end was closed."""
+        return self._closed
+
     def close(self) -> None:
         """Close this end: the other one reads the end."""
         if not self._closed:

@@ -34,6 +34,8 @@ from astyqueue.errors import AstyqueueError, Closed, Reject, Retry, Snooze
 from astyqueue.text import one_line
 
 _STATM: Final = "/proc/self/statm"
+#: Seconds that this process takes to exit at most once its parent wants no more from it.
+EXITS_WITHIN = 2.0
 
 
 class Parent:
@@ -68,8 +70,11 @@ class Parent:
         """Have the parent call this of the delivery; returns its state, or raises what the parent's call raised.
 
         Closed once the handler of the delivery with this number has ended: a thread that it left behind may ask while
-        the parent listens to the handler of the next one.
+        the parent listens to the handler of the next one. And in a process that the handler forked.
         """
+        if self._channel.closed:
+            message = "the process that handles this delivery is another: this one was forked from it"
+            raise Closed(message)
         with self._lock:
             if not self._listens or number != self._number:
                 message = "the handler of this delivery has ended: its outcome is decided"
@@ -85,7 +90,9 @@ class Parent:
         return state
 
     def tell(self, record: Values) -> bool:
-        """Give the parent a log record; False when it does not listen."""
+        """Give the parent a log record; False when it does not listen, and in a process that a handler forked."""
+        if self._channel.closed:  # before the lock, which another thread may have had when this process was forked
+            return False
         with self._lock:
             if self._listens:
                 self._channel.send(("log", record))
@@ -250,8 +257,12 @@ def main(incoming: int, outgoing: int, life_end: int) -> None:
     """Run this process: it inherits two pipes, and a socket whose other end is closed when its parent ends."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, ignore)
+    for end in (incoming, outgoing, life_end):
+        os.set_inheritable(end, False)  # noqa: FBT003 - the name of the function says what
     end_with(socket.socket(fileno=life_end))
     channel = Channel(incoming, outgoing)
+    # What handlers start may outlive this process, whose end the parent sees by the end of the pipe.
+    os.register_at_fork(after_in_child=channel.close)
     setup = channel.receive()
     if setup is None:
         return
@@ -259,8 +270,11 @@ def main(incoming: int, outgoing: int, life_end: int) -> None:
     logging.getLogger().setLevel(level)
     functions = Functions()
     for address in addresses:
-        with contextlib.suppress(Exception):  # the error is that of each attempt
+        with contextlib.suppress(BaseException):  # also SystemExit: the error is that of each attempt
             functions.at(address)
     channel.send(("ready",))
     serve(channel, functions, report_memory=report_memory)
+    # Whatever a handler left behind, such as a thread: the parent looks after this process only with its next message.
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.setitimer(signal.ITIMER_REAL, EXITS_WITHIN)
     sys.stdout.flush()

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Final
+from weakref import WeakSet
 
 from astyqueue.clock import SystemClock, instant
 from astyqueue.dispatch.processes import forwarded_delivery
@@ -58,7 +59,8 @@ class ChildProcess:
     def __init__(self, options: ProcessOptions, addresses: Iterable[str]) -> None:
         """Start it, and have it import what is at these addresses; the first call waits until it is ready."""
         self._lock = threading.Lock()
-        self._ready = False
+        #: Whether it has imported what it needs.
+        self.ready = False
         self._ends_by: MonotonicUs | None = None
         self.memory = 0
         with contextlib.ExitStack() as theirs, contextlib.ExitStack() as ours:
@@ -77,6 +79,7 @@ class ChildProcess:
             )
             ours.pop_all()
         self._channel = Channel(incoming, outgoing)
+        _CHILDREN.add(self)
         level = logging.getLogger().getEffectiveLevel()
         with contextlib.suppress(OSError):  # it is dead already, which `wait_until_ready` finds
             self._channel.send((level, options.max_rss is not None, list(addresses)))
@@ -88,10 +91,10 @@ class ChildProcess:
 
     def wait_until_ready(self) -> bool:
         """Wait until it has imported what it needs; False if it ended before."""
-        if not self._ready:
+        if not self.ready:
             with contextlib.suppress(Exception):  # what it wrote cannot be read: it is of no use
-                self._ready = self._channel.receive() == ("ready",)
-        return self._ready
+                self.ready = self._channel.receive() == ("ready",)
+        return self.ready
 
     def begin(self, address: str, delivery: Delivery) -> bool:
         """Give it a delivery for the function at this address; False if it is dead: the function was not called."""
@@ -141,6 +144,11 @@ class ChildProcess:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(self._process.pid, signal.SIGKILL)
 
+    def leave(self) -> None:
+        """Close what keeps it alive, in a process that is not its parent."""
+        self._channel.close()
+        self._life.close()
+
     def ask_to_end(self) -> None:
         """Have it exit, as it handles nothing."""
         self._channel.close()
@@ -166,6 +174,19 @@ class ChildProcess:
         code = self._process.wait()
         self._life.close()
         return _how_it_ended(code)
+
+
+def _leave_children() -> None:
+    """Close the ends of this process's children in a process that was forked from it: they end with their parent."""
+    for child in tuple(_CHILDREN):
+        child.leave()
+    _CHILDREN.clear()
+
+
+#: The children of this process.
+_CHILDREN: Final = WeakSet[ChildProcess]()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_leave_children)
 
 
 def _pipe(reads: contextlib.ExitStack, writes: contextlib.ExitStack) -> tuple[int, int]:

@@ -75,7 +75,8 @@ class ChildSlot:
             if self._child is not None:
                 if self._child.wait_until_ready():
                     return self._child
-                self.replace_dead("without a message")
+                if not self._closed:
+                    self.replace_dead("without a message")
 
     def _reap(self) -> None:
         """Kill children that do not exit in time, and forget those that have ended."""
@@ -129,6 +130,11 @@ class ChildSlot:
         self._closed = True
         self._wakeup.set()
 
+    def kill_unready(self) -> None:
+        """Kill a child that a delivery waits for: no handler runs in it. Any thread may call this, after `close`."""
+        if (child := self._child) is not None and not child.ready:
+            child.kill()
+
     def ask_to_end(self) -> None:
         """Have an idle child exit, without waiting for that."""
         if self._child is not None:
@@ -175,10 +181,16 @@ class ProcessChildren:
         self._addresses.append(address)
 
     def start(self) -> None:
-        """Start all children if there are handlers for them, without waiting until they are ready."""
-        if self._addresses:
-            for slot in self._slots:
+        """Start all children if there are handlers for them, without waiting until they are ready.
+
+        None is left if `close` was called before, or meanwhile.
+        """
+        for slot in self._slots if self._addresses else []:
+            if not self._closed:
                 slot.start()
+        if self._closed:
+            for slot in self._slots:
+                slot.end()
 
     def call(self, address: str, delivery: Delivery) -> None:
         """Have a child call the function at this address, and wait for the end; see `ChildProcess.call`.
@@ -257,6 +269,9 @@ class ProcessChildren:
         for slot in self._slots:
             slot.close()
         idle = [self._idle.get() for _ in range(self._idle.qsize())]
+        for slot in self._slots:
+            if slot not in idle:
+                slot.kill_unready()
         for slot in idle:
             slot.ask_to_end()
         for slot in idle:

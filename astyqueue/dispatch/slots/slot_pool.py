@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from queue import SimpleQueue
 from typing import Final, Protocol
 
@@ -98,7 +98,7 @@ class SlotPool:
         self._resting = 0
         self._left = 0
         self._shut = False
-        #: The slots that died and that no other thread has taken the place of yet.
+        #: The slots that died, or could not be started, and that no other thread has taken the place of yet.
         self._missing = 0
         self._died: deque[tuple[_Slot, BaseException]] = deque()
         self._deaths: deque[MonotonicUs] = deque(maxlen=_DEATHS)
@@ -108,9 +108,13 @@ class SlotPool:
         return f"<SlotPool: {self.size} slots, {len(self._queues)} queues>"
 
     def start(self) -> None:
-        """Start the threads."""
+        """Start the threads. If one cannot be started, that raises, and `replace_dead` starts what is missing."""
         for number in range(1, self.size + 1):
-            self._start_slot(f"{number}")
+            try:
+                self._start_slot(f"{number}")
+            except BaseException:
+                self._missing = self.size + 1 - number
+                raise
 
     def _start_slot(self, name: str) -> None:
         slot = _Slot()
@@ -174,6 +178,12 @@ class SlotPool:
     def is_idle(self, but: int) -> bool:
         """Whether all slots rest or have left, except `but` of them."""
         return self._resting + self._missing >= self.size - but
+
+    def is_beginning(self, begun: Container[int]) -> bool:
+        """Whether a slot may have a delivery that has not begun: not those that rest, nor these threads."""
+        with self._lock:
+            busy = [slot.thread for slot in self._slots if not slot.rests]
+        return any(one is not None and one.is_alive() and one.ident not in begun for one in busy)
 
     @property
     def ended(self) -> bool:

@@ -335,3 +335,25 @@ def test_queues_of_a_connection_join_by_pattern_and_by_hand(place: Place) -> Non
                 aio.Dispatcher.builder().queue(mail).handler(handle).queue(mail)
 
     played(scene)
+
+
+def test_a_loop_that_ends_first_gives_back_what_it_began_while_it_ended(still: Stage) -> None:
+    finished, kept = threading.Event(), list[aio.Dispatcher]()
+
+    async def forgotten() -> None:
+        handle = Waiting()
+        still.queue.send_many(["one", "two"])
+        dispatcher = await serving(still, handle, backlog=1).coroutines(1, blocked_after="20ms").build()
+        kept.append(await dispatcher.start())
+        dispatcher.blocking.when_finished(finished.set)
+        assert await handle.begun.get() == "one"
+        [subscription] = dispatcher.blocking._subscriptions  # noqa: SLF001 - what waits here for a place
+        while len(subscription.waiting) < 1:
+            await turn()
+
+    asyncio.run(forgotten())
+    assert finished.wait(10)
+    assert still.queue.counts().in_flight == 0
+    [left] = kept[0].blocking._plan.pools._coroutine_pool()._in_flight.values()  # noqa: SLF001 - its loop never goes on
+    left.task.get_coro().close()
+    left.task._log_destroy_pending = False  # type: ignore[attr-defined]  # noqa: SLF001 - as this test wants it

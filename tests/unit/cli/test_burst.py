@@ -7,12 +7,15 @@ import threading
 import pytest
 
 from astyqueue.cli.worker.until_empty import WhenEmpty
+from astyqueue.clock import SystemClock
 from astyqueue.protocol.layout.columns import HEADER
+from astyqueue.protocol.steps import Request
 from astyqueue.queue.connection import connect
 from astyqueue.queue.queue import MessageQueue
 from astyqueue.schedules import Schedules
 from astyqueue.store import Batch, Put
-from astyqueue.testing import Recording, TimeMachine
+from astyqueue.stores.memory import MemoryStore
+from astyqueue.testing import Faulty, Recording, TimeMachine
 from astyqueue.triggers import Every
 from tests.support.places import Place
 
@@ -187,3 +190,27 @@ def test_a_process_that_stands_by_stays_for_the_work_that_the_active_one_leaves(
     limited.clock.advance("1s")
     limited.thread.join(60)
     assert limited.ended == [True]
+
+
+class Mistaken(Faulty):
+    """A store whose own code has a mistake, which comes up once, when a queue is looked at."""
+
+    mistakes = 0
+
+    def perform(self, request: Request) -> object:
+        if threading.current_thread().name == "astyqueue:burst" and not self.mistakes:
+            self.mistakes = 1
+            message = "a mistake"
+            raise ZeroDivisionError(message)
+        return super().perform(request)
+
+
+def test_a_mistake_in_the_code_of_a_store_is_logged_and_the_queues_are_looked_at_again(
+    caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ended: list[bool] = []
+    clock = SystemClock()
+    queue = MessageQueue.builder().store(Mistaken(MemoryStore(clock))).name("emails").build()
+    ends_of(WhenEmpty(lambda: [queue], lambda: ended.append(True)), capsys)
+    assert ended == [True]
+    assert "ZeroDivisionError: a mistake" in caplog.text

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from astyqueue import MessageQueue, Reject, Retry, Snooze
+from astyqueue.dispatch.processes import child_main
 from astyqueue.errors import Closed
 from astyqueue.queue.delivery.delivery import Delivery
 
@@ -158,3 +159,44 @@ def leaving_a_thread_behind(delivery: Delivery) -> None:
     _left_behind[0].join()
     message = f"refused: {_refused}"
     raise LookupError(message)
+
+
+def dying_beside_a_fork(delivery: Delivery) -> None:
+    """Fork a process that lives until the test closes a named pipe, and die."""
+    body: Any = delivery.body
+    if os.fork() == 0:
+        Path(body["until"]).read_text(encoding="utf-8")
+        os._exit(0)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def leaving_a_fork_behind(delivery: Delivery) -> None:
+    """The first message leaves a process behind, which acks its delivery while the next one is handled, and fails."""
+    body: Any = delivery.body
+    if body["number"] == 1:
+        if os.fork() == 0:
+            Path(body["go"]).read_text(encoding="utf-8")
+            try:
+                delivery.ack()
+                said = "acked"
+            except Closed as error:
+                said = str(error)
+            Path(body["said"]).write_text(said, encoding="utf-8")
+            os._exit(0)
+        return
+    Path(body["go"]).write_text("go", encoding="utf-8")
+    raise LookupError(Path(body["said"]).read_text(encoding="utf-8"))
+
+
+def logging_in_a_fork(_: Delivery) -> None:
+    """Log in this process, and in a process that it forks."""
+    pid = os.fork()
+    logging.getLogger("shop").warning("from the %s", "child" if pid else "fork")
+    if pid:
+        os.waitpid(pid, 0)
+
+
+def leaving_a_thread_that_never_ends(_: Delivery) -> None:
+    """Return, and leave a thread behind for which the interpreter waits at its exit."""
+    child_main.EXITS_WITHIN = 0.01
+    threading.Thread(target=threading.Event().wait).start()

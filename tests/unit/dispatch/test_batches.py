@@ -11,7 +11,7 @@ from astyqueue import aio
 from astyqueue.dispatch.builder import DispatcherBuilder
 from astyqueue.dispatch.dispatcher import Dispatcher
 from astyqueue.dispatch.execution.batch_execution import BatchExecutions
-from astyqueue.dispatch.execution.delivery_execution import DeliveryOutcome
+from astyqueue.dispatch.execution.delivery_execution import DeliveryOutcome, HandlerExecutions
 from astyqueue.dispatch.handlers.handler import Batch, BatchCall, Handler
 from astyqueue.dispatch.running_executions import BegunExecution
 from astyqueue.dispatch.slots import SlotPool
@@ -302,3 +302,33 @@ def test_a_line_of_batches_that_a_last_claim_makes_gathers_nothing_and_its_threa
             thread.join(DEADLINE)
         assert line.pool.ended
         assert line.executions._shut  # noqa: SLF001 - it waits for no more deliveries
+
+
+def test_an_async_batch_that_a_stop_gives_up_before_it_begins_is_not_called(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    called, abandoned = threading.Event(), threading.Event()
+
+    async def handle(_: list[aio.Delivery]) -> None:
+        called.set()
+
+    dispatcher = built(stage, handle, 1, "0s").build()
+    [line] = dispatcher._subscriptions[0].waiting  # noqa: SLF001 - to hold its thread where a stop may meet it
+    batches = line.executions
+    assert isinstance(batches, BatchExecutions)
+    perform = batches._perform  # noqa: SLF001 - as above
+
+    def performs_late(handling: HandlerExecutions, executions: list[BegunExecution]) -> BaseException | None:
+        dispatcher.stop(wait=False)
+        assert abandoned.wait(DEADLINE)
+        return perform(handling, executions)
+
+    monkeypatch.setattr(batches, "_perform", performs_late)
+    dispatcher.when_finished(abandoned.set)
+    stage.begin(dispatcher)
+    stage.queue.send("one", headers={"task": "t"})
+    assert abandoned.wait(DEADLINE)
+    for thread in dispatcher.threads:
+        if ":handle" in thread.name:
+            thread.join(DEADLINE)
+    assert not called.is_set()

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import errno
+import importlib
 import logging
 import os
+import signal
 import subprocess
 from pathlib import Path
 
@@ -18,10 +20,22 @@ from astyqueue.dispatch.processes.child_process import ChildProcess, ProcessOpti
 from astyqueue.testing import TimeMachine
 from tests.unit.dispatch import in_children
 from tests.unit.dispatch.conftest import Stages
-from tests.unit.dispatch.stage import Stage
+from tests.unit.dispatch.stage import DEADLINE, Stage
 from tests.unit.dispatch.test_stuck import Lines, lines
 
 __all__ = ["lines"]
+
+UNCONFIGURED = """
+import os
+import sys
+
+if "ASTYQUEUE_CHILD_OF" in os.environ:
+    sys.exit("no configuration")
+
+
+def handle(delivery):
+    pass
+"""
 
 
 def begun(stage: Stage, call: Call, *, timeout: str | None = None, per_child: int | None = None) -> Dispatcher:
@@ -156,3 +170,53 @@ def test_the_exit_of_a_worn_child_is_waited_for_by_no_message(stage: Stage, monk
     assert ended == []
     dispatcher.drain(None)
     assert ended
+
+
+def test_a_module_that_exits_when_a_child_imports_it_costs_its_messages_their_attempts(
+    stages: Stages, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines: Lines
+) -> None:
+    (tmp_path / "unconfigured.py").write_text(UNCONFIGURED, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    stage = stages(max_attempts=1)
+    begun(stage, importlib.import_module("unconfigured").handle)
+    stage.queue.send({"number": 1})
+    stage.when_settled(1)
+    assert outcomes_of(stage, 1) == ["rejected"]
+    assert "SystemExit: no configuration" in lines.first("dead").getMessage()
+    assert lines.of("child_died") == []
+
+
+def test_a_worn_child_that_does_not_exit_ends_soon_though_no_other_message_comes(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[ChildProcess] = []
+
+    def makes(options: ProcessOptions, addresses: list[str]) -> ChildProcess:
+        made.append(ChildProcess(options, addresses))
+        return made[-1]
+
+    monkeypatch.setattr(children, "ChildProcess", makes)
+    begun(stage, in_children.leaving_a_thread_that_never_ends, per_child=1)
+    stage.queue.send(1)
+    stage.when_settled(1)
+    assert made[0]._process.wait(DEADLINE) == -signal.SIGALRM  # noqa: SLF001 - nothing else tells of its end
+
+
+def test_a_stop_ends_a_child_whose_import_does_not_end(
+    still: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines: Lines
+) -> None:
+    made: list[ChildProcess] = []
+
+    def makes(options: ProcessOptions, addresses: list[str]) -> ChildProcess:
+        made.append(ChildProcess(options, addresses))
+        return made[-1]
+
+    (tmp_path / "hanging.py").write_text(UNCONFIGURED.replace("sys.exit(", "__import__('signal').pause() or ("))
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(children, "ChildProcess", makes)
+    still.queue.send({"number": 1})
+    dispatcher = begun(still, importlib.import_module("hanging").handle)
+    still.when(lambda: bool(dispatcher.presence._workload.running()))  # noqa: SLF001 - what `astyqueue workers` shows
+    dispatcher.stop()
+    assert made[0]._process.wait(DEADLINE) == -signal.SIGKILL  # noqa: SLF001 - nothing else tells of its end
+    assert lines.of("child_died") == []

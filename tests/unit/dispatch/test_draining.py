@@ -12,6 +12,8 @@ from collections.abc import Callable
 import pytest
 
 from astyqueue.dispatch.dispatcher import Dispatcher
+from astyqueue.dispatch.execution.delivery_execution import DeliveryOutcome
+from astyqueue.dispatch.running_executions import BegunExecution
 from astyqueue.errors import Closed
 from astyqueue.observe.events import ObservedEvent, Settled
 from astyqueue.observe.observers import Observer
@@ -19,6 +21,7 @@ from astyqueue.queue.delivery.base_delivery import BaseDelivery
 from astyqueue.queue.delivery.delivery import Delivery
 from astyqueue.queue.hooks import Hook
 from astyqueue.testing import TimeMachine
+from astyqueue.units import MonotonicUs
 from tests.support.places import Place
 from tests.unit.dispatch.conftest import Stages
 from tests.unit.dispatch.stage import DEADLINE, Gate, Stage
@@ -402,3 +405,36 @@ def test_an_error_of_one_queue_stops_neither_the_other_queues_nor_the_drain(
     dispatcher.drain("1h")
     assert not dispatcher.running
     gate.open.set()
+
+
+def test_a_stop_gives_back_a_message_that_a_slot_has_taken_and_not_begun(
+    still: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dispatcher = Dispatcher.builder().queue(still.queue).handler(print).build()
+    monitor, executions = dispatcher._monitor, dispatcher._subscriptions[0].executions  # noqa: SLF001 - held between two steps
+    taken, may_begin, abandoned = threading.Event(), threading.Event(), threading.Event()
+    abandon, begin, wait = executions.abandon, executions.begin, monitor._attention.wait  # noqa: SLF001 - as above
+
+    def abandons() -> list[DeliveryOutcome]:
+        abandoned.set()
+        return abandon()
+
+    def begins_late(delivery: Delivery) -> BegunExecution | None:
+        taken.set()
+        assert may_begin.wait(DEADLINE)
+        return begin(delivery)
+
+    def waits(until: MonotonicUs | None = None) -> None:
+        if abandoned.is_set():
+            may_begin.set()
+        wait(until)
+
+    monkeypatch.setattr(executions, "abandon", abandons)
+    monkeypatch.setattr(executions, "begin", begins_late)
+    monkeypatch.setattr(monitor._attention, "wait", waits)  # noqa: SLF001 - as above
+    dispatcher.when_finished(may_begin.set)
+    still.begin(dispatcher)
+    still.queue.send("one")
+    assert taken.wait(DEADLINE)
+    dispatcher.stop()
+    assert still.queue.counts().in_flight == 0

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
+from weakref import ReferenceType, ref
 
 import pytest
 
-from astyqueue import Connection, Dispatcher, aio
+from astyqueue import Connection, Dispatcher, aio, connect
 from astyqueue.dispatch.execution.delivery_execution import HandlerExecutions
 from astyqueue.dispatch.flow_control import AdaptivePrefetch, MessageQuota
 from astyqueue.dispatch.handlers.handler import Handler
@@ -111,3 +113,17 @@ def test_a_message_delivered_again_while_it_is_handled_keeps_its_follow_ups(cloc
     executions.carry_out(taken())
     queue.run(queue.core.claimer.flush())
     assert bodies(queue) == ["second"]
+
+
+def test_a_queue_that_was_opened_for_a_follow_up_is_forgotten_with_its_object() -> None:
+    with connect("memory://") as connection:
+        emails, opened = connection.queue("emails"), list[ReferenceType[object]]()
+        emails.send("first")
+        with emails.receive(1) as deliveries:
+            other = connection.queue("other")
+            opened.append(ref(other.follow_ups))
+            deliveries[0].then("second", queue=other)
+        assert bodies(other) == ["second"]
+        del deliveries, other
+        gc.collect()
+        assert [one() for one in opened] == [None]

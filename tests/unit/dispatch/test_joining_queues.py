@@ -19,10 +19,10 @@ from astyqueue.dispatch.queue_patterns import PatternWatch, QueuePattern
 from astyqueue.dispatch.step_loop import StepLoop, StepTask
 from astyqueue.dispatch.subscription import QueueIdentity, QueueOptions, Subscription
 from astyqueue.errors import BadSetting, Closed, NotFound
-from astyqueue.queue.connection import Connection
+from astyqueue.queue.connection import Connection, connect
 from astyqueue.queue.delivery.delivery import Delivery
 from astyqueue.stores.memory import MemoryStore
-from tests.unit.dispatch.stage import DEADLINE, Crew, Gate, Order
+from tests.unit.dispatch.stage import DEADLINE, Crew, Gate, Order, Stage
 
 
 class Leaves(logging.Handler):
@@ -354,3 +354,13 @@ def test_threads_whose_queues_have_left_are_not_kept(crew: Crew, leaves: Leaves)
         dispatcher.remove_queue(joined)
         leaves.when_left()
         dispatcher.threads[-1 - dispatcher._plan.pools.size].join(DEADLINE)  # noqa: SLF001 - the one that claimed for it
+
+
+def test_a_dispatcher_that_its_quota_ends_looks_for_no_more_queues(stage: Stage) -> None:
+    with connect("memory://") as connection:
+        connection.queue("emails").send("one")
+        dispatcher = stage.begin(Dispatcher.builder().queues("e*", connection).handler(print).max_messages(1).build())
+        dispatcher.run()
+        for thread in dispatcher.threads:
+            thread.join(DEADLINE)
+        assert [thread.name for thread in dispatcher.threads if thread.is_alive()] == []

@@ -8,7 +8,10 @@ import pytest
 
 from astyqueue.clock import SystemClock
 from astyqueue.dispatch.dispatcher import Dispatcher
+from astyqueue.dispatch.execution.delivery_execution import DeliveryOutcome
+from astyqueue.dispatch.running_executions import BegunExecution
 from astyqueue.protocol.steps import Commit, Request
+from astyqueue.queue.delivery.delivery import Delivery
 from astyqueue.store import Store
 from astyqueue.stores.memory import MemoryStore
 from astyqueue.testing import Faulty
@@ -88,3 +91,38 @@ def test_a_drain_does_not_wait_for_claims_of_a_queue_that_is_paused(still: Stage
     dispatcher = still.start(print)
     dispatcher.drain(None)
     assert not dispatcher.running
+
+
+def test_a_message_at_most_once_of_an_unknown_task_is_reported_as_lost_and_not_as_parked(
+    still: Stage, lines: Lines
+) -> None:
+    still.start(print, task="known")
+    still.queue.send("one", lease=0, headers={"task": "unknown"})
+    assert "task=unknown" in lines.first("dropped").getMessage()
+    assert lines.of("parked") == []
+
+
+def test_a_message_at_most_once_that_a_slot_has_taken_when_a_stop_comes_is_reported_as_lost(
+    still: Stage, lines: Lines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dispatcher = Dispatcher.builder().queue(still.queue).handler(print).build()
+    executions = dispatcher._subscriptions[0].executions  # noqa: SLF001 - held before one begins
+    taken, abandoned, begin, abandon = threading.Event(), threading.Event(), executions.begin, executions.abandon
+
+    def begins_late(delivery: Delivery) -> BegunExecution | None:
+        taken.set()
+        assert abandoned.wait(DEADLINE)
+        return begin(delivery)
+
+    def abandons() -> list[DeliveryOutcome]:
+        outcomes = abandon()
+        abandoned.set()
+        return outcomes
+
+    monkeypatch.setattr(executions, "begin", begins_late)
+    monkeypatch.setattr(executions, "abandon", abandons)
+    still.begin(dispatcher)
+    still.queue.send("one", lease=0)
+    assert taken.wait(DEADLINE)
+    dispatcher.stop()
+    assert [line.levelname for line in lines.of("dropped")] == ["WARNING"]

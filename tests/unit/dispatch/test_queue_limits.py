@@ -11,7 +11,9 @@ import pytest
 from astyqueue import aio
 from astyqueue.dispatch.dispatcher import Dispatcher
 from astyqueue.dispatch.queue_patterns import QueueLimits
+from astyqueue.dispatch.running_executions import BegunExecution
 from astyqueue.errors import BadInput, BadSetting
+from astyqueue.model.message import Message
 from astyqueue.queue.delivery.delivery import Delivery
 from astyqueue.testing import TimeMachine
 from tests.unit.dispatch.conftest import Stages
@@ -25,16 +27,16 @@ class AtATime:
         self.most = 0
         self._expected = expected
         self._running = 0
-        self._changed = threading.Condition()
+        self.changed = threading.Condition()
 
     def _begin(self) -> None:
-        with self._changed:
+        with self.changed:
             self._running += 1
             self.most = max(self.most, self._running)
-            self._changed.notify_all()
+            self.changed.notify_all()
 
     def _end(self) -> None:
-        with self._changed:
+        with self.changed:
             self._running -= 1
 
     def plain(self, _: Delivery) -> None:
@@ -48,8 +50,8 @@ class AtATime:
         self._end()
 
     def _wait(self) -> None:
-        with self._changed:
-            assert self._changed.wait_for(lambda: self.most >= self._expected, DEADLINE)
+        with self.changed:
+            assert self.changed.wait_for(lambda: self.most >= self._expected, DEADLINE)
 
 
 @pytest.mark.every_store
@@ -140,3 +142,37 @@ def limited(limit: object) -> Callable[[Stage], object]:
 def test_a_limit_that_is_none_is_refused(still: Stage, limit: object) -> None:
     with pytest.raises(BadSetting, match="limit is"):
         limited(limit)(still)
+
+
+def test_messages_at_most_once_that_wait_for_a_handler_count_among_the_limited(
+    still: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    builder = Dispatcher.builder().queue(still.queue, limit=2).threads(8).handler(print)
+    dispatcher = builder.build()
+    executions, may_begin = dispatcher._subscriptions[0].executions, threading.Event()  # noqa: SLF001 - held before it begins
+    begin = executions.begin
+
+    def begins_late(delivery: Delivery) -> BegunExecution | None:
+        assert may_begin.wait(DEADLINE)
+        return begin(delivery)
+
+    monkeypatch.setattr(executions, "begin", begins_late)
+    still.queue.send_many([Message(number, lease=0) for number in range(10)])
+    still.begin(dispatcher)
+    still.when(lambda: still.stats.received >= 2)
+    still.look_around()
+    received = still.stats.received
+    may_begin.set()
+    assert received == 2
+    still.when_settled(10)
+
+
+def test_messages_at_most_once_that_no_handler_begins_count_no_more(stage: Stage) -> None:
+    running = AtATime(1)
+    builder = Dispatcher.builder().queue(stage.queue, limit=1).handler(running.plain, task="known")
+    tasks = ["unknown", "unknown", "known"]
+    stage.queue.send_many([Message(None, lease=0, headers={"task": task}) for task in tasks])
+    stage.begin(builder.build())
+    stage.when_settled(3)
+    with running.changed:
+        assert running.changed.wait_for(lambda: running.most == 1, DEADLINE)
