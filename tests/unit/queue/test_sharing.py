@@ -9,7 +9,7 @@ from itertools import pairwise
 import pytest
 
 from astyqueue.model.message import Message
-from astyqueue.model.settings import Layout
+from astyqueue.model.settings import Behaviour, Layout
 from astyqueue.protocol.coordination.doorbell import RowRequest
 from astyqueue.protocol.layout.columns import HEADER, Type
 from astyqueue.protocol.layout.rows import Ring, doorbell_row, is_home
@@ -20,6 +20,7 @@ from astyqueue.store import Batch, Named, Slice, Store
 from astyqueue.stores.memory import MemoryStore
 from astyqueue.testing import Faulty, TimeMachine
 from astyqueue.units import SECOND
+from tests.unit.protocol.worlds import put_at
 from tests.unit.queue.stepped_workers import MILLISECOND, Crew, Worker
 
 WIDE = Layout(concurrency_shards=8)
@@ -120,6 +121,23 @@ def test_what_a_dead_process_owned_goes_to_another(crew: Crew) -> None:
     crew.pass_time(2 * SECOND)
     assert len(bob.got) == 8
     assert max(at for at, _ in bob.got) - sent <= SECOND
+
+
+@pytest.mark.parametrize("layout", [Layout(), WIDE], ids=["one row", "shared rows"])
+def test_a_message_that_lands_late_does_not_wait_for_a_lease_in_its_row_to_end(
+    layout: Layout, clock: TimeMachine
+) -> None:
+    """The process that moved the head past its place does not scan: it has no credit until it has done its work."""
+    store = MemoryStore(clock)
+    crew = Crew(store, clock, layout, Behaviour(lease_us=3_600 * SECOND))
+    ann, sent = crew.join(hands=1, busy_for=3_600 * SECOND), clock.now()
+    ann.send(1)
+    crew.pass_time(100 * MILLISECOND)
+    [(_, begun)] = ann.got
+    bob = crew.join()
+    store.send(Batch(begun.row, (put_at(sent - MILLISECOND),)))
+    crew.pass_time(5 * SECOND)
+    assert len(bob.got) == 1
 
 
 def test_a_lease_that_runs_out_is_taken_over_within_a_second(crew: Crew) -> None:
