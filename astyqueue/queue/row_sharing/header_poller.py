@@ -129,6 +129,10 @@ class HeaderPoller:
         """Whether no other process owns a row."""
         return not self._ring.shared or self._rows[row.name].lease.ours
 
+    def is_abandoned(self, row: RowState) -> bool:
+        """Whether the owner of a row has not changed it for five seconds, as far as this process knows."""
+        return not self._rows[row.name].lease.active(self._clock.monotonic())
+
     def unchanged_since(self, row: RowState) -> MonotonicUs:
         """The monotonic moment since which the header of a row is unchanged, as far as this process knows."""
         return self._rows[row.name].lease.unchanged_since
