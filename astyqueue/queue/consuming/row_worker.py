@@ -22,6 +22,7 @@ from astyqueue.protocol.settling.outcomes import Ack, Outcome, Reject, Release
 from astyqueue.protocol.settling.settle import SettleRequest, settle
 from astyqueue.protocol.steps import Client, Steps
 from astyqueue.queue.consuming.at_most_once import AtMostOnceBuffer
+from astyqueue.queue.consuming.emptying import Emptying
 from astyqueue.queue.consuming.expiry_sweep import ExpirySweep
 from astyqueue.queue.consuming.firing import ScheduleFiring
 from astyqueue.queue.consuming.follow_up_sending import FollowUpSending, log_refused
@@ -49,10 +50,7 @@ def returned(delivery: BaseDelivery, now: int) -> Release:
 
 @dataclass(slots=True, kw_only=True)
 class RowWorker:
-    """The work of one process in the rows of a queue.
-
-    With `emptying`, all leased messages must be settled before the next claim, so that a suspect can be claimed alone.
-    """
+    """The work of one process in the rows of a queue."""
 
     process: Client
     scheduler: RowScheduler
@@ -68,7 +66,7 @@ class RowWorker:
     follow_ups: FollowUpSending
     permit: ProcessPermit
     expiry: ExpirySweep
-    emptying: bool = False
+    emptying: Emptying
 
     def settle(self, name: str) -> Steps[None]:
         """Commit the outcomes that wait for one row, without claiming.
@@ -159,7 +157,7 @@ class RowWorker:
                 raise
             finally:  # also after an error: what was settled until then is done
                 self._settled(waiting, claimed)
-            self.emptying = claimed.suspect
+            self.emptying.scanned(row, suspect=claimed.suspect, claimed=bool(claimed.claims))
             traffic = self.recorder.stats.count(row.name, claimed) > 0
             if self.process.observers.on:
                 self.process.observers.notify(*events_of_claim(row.name, claimed, shared=self.scheduler.shared))
