@@ -78,22 +78,26 @@ class RowWorker:
         if not (yield from self._send_before_acks(name)):
             return
         waiting, events = self.outcomes.of_row(name, self.process.now())
-        frees_group = any(_ends_grouped(lease, outcomes) for lease, outcomes in waiting)
+        done: list[tuple[Lease, dict[Id, Outcome]]] = []
+        unheard: Exception | None = None
         for lease, outcomes in waiting:
             try:
                 yield from self.recorder.history.write(events)
                 settled = yield from settle(self.process, name, SettleRequest(lease.timer, outcomes, lease.unsure))
-            except Exception as error:
-                if not self.outcomes.fail(lease, error):
-                    raise
-                return
+            except Exception as error:  # noqa: BLE001 - it is raised below, after what was settled before it is followed up
+                unheard = None if self.outcomes.fail(lease, error) else error
+                break
             events = []
             for worked in settled.done:
                 snapshot.settled(worked.timer_change)
             self.follow_ups.committed(self.outcomes.done(lease, outcomes, settled))
+            done.append((lease, outcomes))
         row.scan_next(self.process.now())
         yield from self.follow_ups.report()
-        yield from self._announce_outcomes(row, waiting, frees_group=frees_group, current=False)
+        frees_group = any(_ends_grouped(lease, outcomes) for lease, outcomes in done)
+        yield from self._announce_outcomes(row, done, frees_group=frees_group, current=False)
+        if unheard is not None:
+            raise unheard
 
     def _send_before_acks(self, row: str) -> Steps[bool]:
         """Send the follow-ups that must be in the store before their acks; only then are these committed.
