@@ -54,14 +54,15 @@ def _measured(row: str, levels: int, now: int, *, most: int, oldest: int) -> Ste
         return Depth(0)
     count = len(snapshot.loaded_timers.hidden)
     found = list(dict.fromkeys(_returned(snapshot, now))) if oldest else []  # one may move while timers are read
+    waiting: list[MessageId] = []  # apart from those: a lower priority, or an older message, comes first
     for level in range(levels):
         after: Id | None = scanned_up_to(snapshot, level)
         while after is not None and count < most:
             page = yield from unlisted_page(snapshot, level, after)
-            found += [MessageId(row, level, id_) for id_ in islice(page.ids, max(0, oldest - len(found)))]
+            waiting += [MessageId(row, level, id_) for id_ in islice(page.ids, oldest - len(waiting))]
             count += len(page.ids)
             after = page.last
-    return Depth(count, found)
+    return Depth(count, [*found, *waiting])
 
 
 def _returned(snapshot: RowSnapshot, now: int) -> Iterator[MessageId]:

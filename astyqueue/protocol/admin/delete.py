@@ -78,14 +78,15 @@ def clear(process: Client, row: str, levels: int, deleted: Deleted = _ignore) ->
 
 
 def drop(process: Client, settings: Settings, deleted: Deleted = _ignore) -> Steps[int]:
-    """Clear all rows of a queue and delete its settings; returns the number of its messages.
+    """Remove a queue's schedules, clear all its rows and delete its settings; returns the number of its messages.
 
-    `deleted` is called after each commit. The rows keep their headers: a new queue of this name continues from them.
+    In this order, as a process may fire a schedule until it is removed. `deleted` is called after each commit. The rows
+    keep their headers: a new queue of this name continues from them.
     """
-    removed = 0
-    for row in Ring(settings.name, settings.layout).rows():
+    removed, ring = 0, Ring(settings.name, settings.layout)
+    yield from forget_schedules(process, ring)
+    for row in ring.rows():
         removed += yield from clear(process, row, settings.layout.priorities, deleted)
-    yield from forget_schedules(process, Ring(settings.name, settings.layout))
     yield from forget_settings(settings.name, process.observers)
     return removed
 

@@ -92,8 +92,7 @@ def open_queue(
     yield from _check_overflow(asked)
     created, stored = yield from _load_or_create(asked, observers)
     check_layout(stored, layout)
-    entry = FORMAT + to_json(name)
-    yield from update(QUEUES, _entry(name), lambda listed: entry if listed is None else listed, observers=observers)
+    yield from _enter(name, observers)
     return OpenedSettings(stored, created, _differences(stored.behaviour, asked.behaviour, behaviour))
 
 
@@ -212,9 +211,20 @@ def list_queues() -> Steps[list[str]]:
 
 
 def forget_settings(name: str, observers: Observers = UNOBSERVED) -> Steps[None]:
-    """Delete a queue's settings, then its entry in the list, if they exist."""
+    """Delete a queue's settings, then its entry in the list, if they exist.
+
+    A process that creates the queue anew in between finds the old entry, so it is written again.
+    """
     yield from update(settings_row(name), SETTINGS, lambda _: None, observers=observers)
     yield from update(QUEUES, _entry(name), lambda _: None, observers=observers)
+    if (yield from read_column(settings_row(name), SETTINGS, exact=True)) is not None:
+        yield from _enter(name, observers)
+
+
+def _enter(name: str, observers: Observers) -> Steps[None]:
+    """Enter a queue in the list, if it is not there."""
+    entry = FORMAT + to_json(name)
+    yield from update(QUEUES, _entry(name), lambda listed: entry if listed is None else listed, observers=observers)
 
 
 def _entry(name: str) -> Name:

@@ -238,7 +238,8 @@ def _walk(snapshot: RowSnapshot, wanted: Slice, now: int, *, whole: bool = False
 def _late(snapshot: RowSnapshot, picked: ClaimPlan, scan: int) -> Steps[None]:
     """One late scan: read ids only, behind the first scan's position, and plan the messages that landed there since.
 
-    If the claim has no room for all of them, the next claim scans again at once: they come before later messages.
+    If the claim has no room for all of them, or a page is full, the next claim scans again at once: they come before
+    later messages.
     """
     complete = True
     for level, cursors in enumerate(snapshot.scans.cursors):
@@ -257,7 +258,7 @@ def _late(snapshot: RowSnapshot, picked: ClaimPlan, scan: int) -> Steps[None]:
         left = yield from _take_landed(snapshot, picked, landed)
         cursors[scan] = _reached(columns, left, until)
         # What is left although there is room waits until blocked messages have become free.
-        complete &= not (left and picked.room <= 0)
+        complete &= picked.room > 0 if left else len(columns) < _LATE
     if complete:
         picked.late_scans.append(scan)
     if scan == SCANS - 1 and all(cursors[scan] == cursors[0] for cursors in snapshot.scans.cursors):

@@ -334,6 +334,7 @@ class CommitLoop(HeaderCommits[CommitPlan]):
         an answer may still be carried out, it raises OutcomeUnknown instead of that, and instead of returning None.
         """
         self._planning = planning
+        self._unanswered.clear()  # a call that failed may have left its own: they say nothing about this one
         try:
             return (yield from self.until_applied())
         except StoreError as error:

@@ -215,7 +215,12 @@ class RowSnapshot:
         return timers.next_occurrence(self.postponed)
 
     def next_scan(self, now: int) -> int | None:
-        """When to scan this row again even if no message is sent; None for no such moment."""
+        """When to scan this row again even if no message is sent; None for no such moment.
+
+        At once if its timers are to be read again: a settle followed a commit of unknown outcome.
+        """
+        if self.header is not None and self.timers is None:
+            return now
         due = self.timers.next_claim() if self.timers is not None else None, self.next_occurrence
         soonest = min([self.scans.next_late(now), *[moment for moment in due if moment is not None]])
         if self.has_free_group:

@@ -20,6 +20,7 @@ from astyqueue.errors import StoreError, Undecodable
 from astyqueue.protocol.settling.outcomes import Outcome
 from astyqueue.protocol.steps import Client, Steps
 from astyqueue.queue.consuming.at_most_once import AtMostOnceBuffer
+from astyqueue.queue.consuming.emptying import Emptying
 from astyqueue.queue.consuming.expiry_sweep import ExpirySweep
 from astyqueue.queue.consuming.firing import ScheduleFiring
 from astyqueue.queue.consuming.follow_up_sending import FollowUpSending
@@ -83,7 +84,7 @@ class Claimer:
         self._waiters = Waiters(clock)
         self._at_most_once = AtMostOnceBuffer(self._waiters, self.stats, notifier)
         self.permit = permit = ProcessPermit(process, clock, settings_sync)
-        self._permission = ClaimPermission(permit, process, scheduler, self.leases)
+        self._permission = ClaimPermission(permit, process, scheduler, self.leases, emptying=Emptying(clock))
         self._work = RowWorker(
             process=process,
             scheduler=scheduler,
@@ -99,6 +100,7 @@ class Claimer:
             follow_ups=FollowUpSending(process, recorder, self.announce),
             permit=permit,
             expiry=ExpirySweep(process, clock, settings_sync, recorder),
+            emptying=self._permission.emptying,
         )
         self._resting = LeaderWait(clock, self._work)
         self._claimed_last = False
@@ -297,6 +299,4 @@ class Claimer:
 
     def _shares(self) -> Shares:
         """The credit of each waiter; none while the queue is paused or leases must end before a suspect is claimed."""
-        if self.leases.in_hand == 0:
-            self._work.emptying = False
-        return {} if self._work.emptying or self._settings_sync.behaviour.paused else self._waiters.shares()
+        return {} if self._permission.empties or self._settings_sync.behaviour.paused else self._waiters.shares()

@@ -28,6 +28,7 @@ from astyqueue.protocol.coordination.permits import (
 )
 from astyqueue.protocol.layout.rows import permits_row
 from astyqueue.protocol.steps import Client, Steps
+from astyqueue.queue.consuming.emptying import Emptying
 from astyqueue.queue.consuming.lease_table import LeaseTable
 from astyqueue.queue.row_sharing.row_scheduler import RowScheduler
 from astyqueue.queue.row_sharing.row_state import RowState
@@ -289,8 +290,11 @@ class ClaimPermission:
     before it claims. So a limited queue costs no commits while it is idle.
     """
 
-    def __init__(self, permit: ProcessPermit, process: Client, scheduler: RowScheduler, leases: LeaseTable) -> None:
+    def __init__(
+        self, permit: ProcessPermit, process: Client, scheduler: RowScheduler, leases: LeaseTable, *, emptying: Emptying
+    ) -> None:
         """`permit` is that of the `process`, whose rows and leases the others are."""
+        self.emptying = emptying
         self._permit = permit
         self._process = process
         self._scheduler = scheduler
@@ -313,6 +317,13 @@ class ClaimPermission:
         """Whether to poll, and to claim what is found: not while others have the permits that this process needs."""
         return self._permit.granted or not self._needed
 
+    @property
+    def empties(self) -> bool:
+        """Whether nothing may be claimed until messages that are leased to this process have ended."""
+        return self.emptying.forbids(self._leases.in_hand)
+
     def next_row(self, now: int) -> RowState | None:
         """The row to claim from; none without a permit, which the next round takes if a poll found something due."""
-        return self._scheduler.next_row(now) if self._permit.granted else None
+        if not self._permit.granted:
+            return None
+        return self.emptying.row_to_look_into() or self._scheduler.next_row(now)

@@ -22,6 +22,7 @@ from astyqueue.protocol.settling.outcomes import Ack, Outcome, Reject, Release
 from astyqueue.protocol.settling.settle import SettleRequest, settle
 from astyqueue.protocol.steps import Client, Steps
 from astyqueue.queue.consuming.at_most_once import AtMostOnceBuffer
+from astyqueue.queue.consuming.emptying import Emptying
 from astyqueue.queue.consuming.expiry_sweep import ExpirySweep
 from astyqueue.queue.consuming.firing import ScheduleFiring
 from astyqueue.queue.consuming.follow_up_sending import FollowUpSending, log_refused
@@ -49,10 +50,7 @@ def returned(delivery: BaseDelivery, now: int) -> Release:
 
 @dataclass(slots=True, kw_only=True)
 class RowWorker:
-    """The work of one process in the rows of a queue.
-
-    With `emptying`, all leased messages must be settled before the next claim, so that a suspect can be claimed alone.
-    """
+    """The work of one process in the rows of a queue."""
 
     process: Client
     scheduler: RowScheduler
@@ -68,7 +66,7 @@ class RowWorker:
     follow_ups: FollowUpSending
     permit: ProcessPermit
     expiry: ExpirySweep
-    emptying: bool = False
+    emptying: Emptying
 
     def settle(self, name: str) -> Steps[None]:
         """Commit the outcomes that wait for one row, without claiming.
@@ -80,22 +78,26 @@ class RowWorker:
         if not (yield from self._send_before_acks(name)):
             return
         waiting, events = self.outcomes.of_row(name, self.process.now())
-        frees_group = any(_ends_grouped(lease, outcomes) for lease, outcomes in waiting)
+        done: list[tuple[Lease, dict[Id, Outcome]]] = []
+        unheard: Exception | None = None
         for lease, outcomes in waiting:
             try:
                 yield from self.recorder.history.write(events)
                 settled = yield from settle(self.process, name, SettleRequest(lease.timer, outcomes, lease.unsure))
-            except Exception as error:
-                if not self.outcomes.fail(lease, error):
-                    raise
-                return
+            except Exception as error:  # noqa: BLE001 - it is raised below, after what was settled before it is followed up
+                unheard = None if self.outcomes.fail(lease, error) else error
+                break
             events = []
             for worked in settled.done:
                 snapshot.settled(worked.timer_change)
             self.follow_ups.committed(self.outcomes.done(lease, outcomes, settled))
+            done.append((lease, outcomes))
         row.scan_next(self.process.now())
         yield from self.follow_ups.report()
-        yield from self._announce_outcomes(row, waiting, frees_group=frees_group, current=False)
+        frees_group = any(_ends_grouped(lease, outcomes) for lease, outcomes in done)
+        yield from self._announce_outcomes(row, done, frees_group=frees_group, current=False)
+        if unheard is not None:
+            raise unheard
 
     def _send_before_acks(self, row: str) -> Steps[bool]:
         """Send the follow-ups that must be in the store before their acks; only then are these committed.
@@ -159,7 +161,7 @@ class RowWorker:
                 raise
             finally:  # also after an error: what was settled until then is done
                 self._settled(waiting, claimed)
-            self.emptying = claimed.suspect
+            self.emptying.scanned(row, suspect=claimed.suspect, claimed=bool(claimed.claims))
             traffic = self.recorder.stats.count(row.name, claimed) > 0
             if self.process.observers.on:
                 self.process.observers.notify(*events_of_claim(row.name, claimed, shared=self.scheduler.shared))

@@ -32,6 +32,8 @@ from astyqueue.units import BEGINNING, SECOND, MonotonicUs
 
 #: The time over which a new process spreads its scans of past rows.
 _IN_NO_HURRY: Final = 30 * SECOND
+#: The pause before the scan of a current row for messages that landed late: twice that between two polls of it.
+_LATE: Final = 2 * SECOND
 #: How long the owner leaves a requested row alone, and how long the requesting process tries to claim from it.
 _PAUSE: Final = SECOND // 25
 _TRYING: Final = 3 * SECOND // 10
@@ -127,6 +129,10 @@ class HeaderPoller:
         """Whether no other process owns a row."""
         return not self._ring.shared or self._rows[row.name].lease.ours
 
+    def is_abandoned(self, row: RowState) -> bool:
+        """Whether the owner of a row has not changed it for five seconds, as far as this process knows."""
+        return not self._rows[row.name].lease.active(self._clock.monotonic())
+
     def unchanged_since(self, row: RowState) -> MonotonicUs:
         """The monotonic moment since which the header of a row is unchanged, as far as this process knows."""
         return self._rows[row.name].lease.unchanged_since
@@ -182,20 +188,22 @@ class HeaderPoller:
         if changed and not row.known:
             polled.heads = [cursors[0] for cursors in header.cursors] if header else self._never_scanned
             polled.floor = header.floor if header else None
-            row.scan_only_at(self._first_scan(polled, now))
+            row.scan_only_at(self._first_scan(polled, header, now))
         else:
             row.scan_at(max(row.due, now))
         self.plan.answered(row.name, now, self._pause(polled, now))
 
-    def _first_scan(self, polled: _PolledRow, now: int) -> int:
+    def _first_scan(self, polled: _PolledRow, header: Header | None, now: int) -> int:
         """When to scan a row of which only the header is known; a probe that finds due messages brings that forward.
 
-        A past row is scanned only for messages that landed late and unseen: that can wait, and there are many such
-        rows.
+        A probe does not find messages that landed late, behind the head. Only a scan does, and the process that moved
+        the head may have died or have no credit. In a past row that can wait, and there are many such rows.
         """
-        if polled.row.name in self.plan.current:
-            return max(polled.floor or now, now)
-        return now + int(random.random() * _IN_NO_HURRY)
+        if polled.row.name not in self.plan.current:
+            return now + int(random.random() * _IN_NO_HURRY)
+        due = max(polled.floor or now, now)
+        late = header is not None and any(min(cursors) < cursors[0] for cursors in header.cursors)
+        return min(due, now + _LATE) if late else due
 
     def _decoded(self, row: RowState, value: bytes | None) -> Header | None:
         """The header in these bytes; if it is undecodable, the row is scanned, and the scan raises the error."""

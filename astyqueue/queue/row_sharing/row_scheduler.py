@@ -31,6 +31,8 @@ from astyqueue.units import NEVER, SECOND, MonotonicUs
 _AGAIN: Final = SECOND // 20
 #: The pause of a row in which no occurrence could be fired.
 _NOTHING_FIRED: Final = SECOND // 20
+#: How long an occurrence is left to the owner of its row.
+_FIRED_BY_OWNER: Final = SECOND
 #: The pause between two reads of a busy row's header, which show whether another process works there.
 _WATCHED: Final = SECOND // 2
 #: The number of rows whose rescans are checked together: in the turn of an idle queue, and otherwise.
@@ -211,10 +213,21 @@ class RowScheduler:
         return RowVisit(row, self.poller, self.activity, self._clock, shared=self.shared)
 
     def next_row_to_fire(self, now: int) -> RowState | None:
-        """A row in which an occurrence of a schedule may be due and which no other process owns."""
+        """A row in which an occurrence of a schedule may be due.
+
+        One that another process owns is left to it for a second. Then the row is read again: without credit this
+        process polls no rows, and so does not know whether that process has fired the occurrence or is gone.
+        """
         self._take_in_reports(now)
-        homes = (self.rows[name] for name in self._ring.homes())
-        return next((row for row in homes if row.may_have_occurrence(now) and self.poller.is_ours(row)), None)
+        for name in self._ring.homes():
+            row = self.rows[name]
+            if self.poller.is_ours(row):
+                if row.may_have_occurrence(now):
+                    return row
+            elif row.may_have_occurrence(now - _FIRED_BY_OWNER) and self.poller.is_abandoned(row):
+                row.snapshot.forget()
+                return row
+        return None
 
     def fire_schedules(self, *, on: bool) -> None:
         """Set whether rows are visited when an occurrence of a schedule in them falls due."""

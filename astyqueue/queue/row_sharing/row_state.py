@@ -150,5 +150,5 @@ class RowState:
         """Whether an occurrence that this process fires may be due in it."""
         if self.not_before > now or not self.snapshot.fires:
             return False
-        occurrence = self.snapshot.next_occurrence if self.snapshot.header else now
+        occurrence = self.snapshot.next_occurrence if self.snapshot.timers is not None else now
         return occurrence is not None and occurrence <= now

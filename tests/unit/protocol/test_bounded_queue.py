@@ -13,6 +13,8 @@ from astyqueue.protocol.settling.outcomes import Release
 from astyqueue.protocol.steps import run
 from astyqueue.units import SECOND
 from tests.unit.protocol.checked_store import ROW, Meanwhile
+from tests.unit.protocol.stage import ROW as STAGE_ROW
+from tests.unit.protocol.stage import Stage
 from tests.unit.protocol.worlds import Scene
 
 
@@ -31,6 +33,16 @@ def test_a_message_that_is_released_again_while_timers_are_read_is_the_oldest_on
         if len(store.requests) < at:
             return
     pytest.fail("it never came to an end")
+
+
+def test_a_message_that_was_given_back_is_not_among_the_first_to_delete_while_one_of_a_lower_priority_waits() -> None:
+    stage = Stage(levels=2)
+    for number in range(2):
+        stage.send(f"high {number}", priority=1)
+    for taken in stage.claim(2):
+        stage.settle(taken, Release(stage.clock.now() + 60 * SECOND, 1))
+    low = stage.send("low")
+    assert stage.run(measure(stage.ann, [STAGE_ROW], 2, most=10, oldest=1)).oldest == [low]
 
 
 def give_back(scene: Scene, *, pause: int) -> None:

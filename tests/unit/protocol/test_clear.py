@@ -9,6 +9,7 @@ import pytest
 
 from astyqueue.errors import OutcomeUnknown, StoreUnavailable
 from astyqueue.model.envelope import MessageId
+from astyqueue.model.schedule import Template
 from astyqueue.model.settings import Layout, Settings
 from astyqueue.protocol.admin.delete import clear, drop
 from astyqueue.protocol.admin.settings import list_queues, load_settings, open_queue
@@ -18,10 +19,14 @@ from astyqueue.protocol.layout.columns import Type
 from astyqueue.protocol.layout.rows import QUEUES, settings_row
 from astyqueue.protocol.row.header_commit import CommitPlan, RemovalPlan
 from astyqueue.protocol.row.snapshot import RowSnapshot, load_snapshot
+from astyqueue.protocol.scheduling.fire import RowSchedules
+from astyqueue.protocol.scheduling.schedule_commands import RequestedSchedule, save
+from astyqueue.protocol.scheduling.schedule_commit import ScheduleHandle
 from astyqueue.protocol.settling.outcomes import Reject, Release
 from astyqueue.protocol.steps import Commit, Read, Request
 from astyqueue.store import Slice
 from astyqueue.testing import Failing, Faulty, Recording
+from astyqueue.triggers import Every, Triggers
 from tests.unit.protocol.stage import LEASE, ROW, Meddling, Stage
 
 
@@ -162,6 +167,18 @@ def test_who_knew_a_row_before_its_queue_was_dropped_is_refused(stage: Stage) ->
     claimed = stage.run(claim(stage.ann, knows_no_header, ClaimRequest(2, LEASE, 5)))
     assert claimed.refused == 1
     assert [held.entry.id for taken in claimed.claims for held in taken.held] == [anew.id]
+
+
+def test_a_schedule_that_fires_while_its_queue_is_dropped_leaves_no_message(stage: Stage) -> None:
+    opened = stage.run(open_queue("mail", layout={}, behaviour={}))
+    kept = ScheduleHandle(stage.ann, "mail:home:0", "digest")
+    stage.run(save(kept, RequestedSchedule(Every("1m"), Template(b"1")), replaces=False))
+
+    def fire() -> None:
+        assert len(stage.run(RowSchedules(stage.bob, Triggers()).fire(RowSnapshot(kept.row, 1)))) == 1
+
+    assert stage.run(drop(stage.cyd, opened.settings), Meddling(stage.store, [fire])) == 1
+    assert stage.kinds(kept.row) == {Type.LOCK}
 
 
 def test_dropping_goes_on_where_it_stopped(stage: Stage) -> None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from astyqueue.errors import OutcomeUnknown, StoreUnavailable
-from astyqueue.ids import Id
+from astyqueue.ids import Id, first_at
 from astyqueue.model.envelope import Envelope, encode
 from astyqueue.model.message import Unique
 from astyqueue.model.schedule import Origin, Policies
@@ -26,13 +26,15 @@ from astyqueue.protocol.scheduling.schedule_commands import (
     run_now,
     save,
 )
+from astyqueue.protocol.sending.idempotent import IdempotentSender, idempotent_message
 from astyqueue.protocol.steps import Commit, Request, run
 from astyqueue.store import Slice, Store
-from astyqueue.testing import Faulty
+from astyqueue.testing import Failing, Faulty
 from astyqueue.triggers import Every
 from tests.unit.protocol.checked_store import ROW
 from tests.unit.protocol.schedule_table import BODY, MINUTE, Timetable
 from tests.unit.protocol.stage import LEASE, Stage, Unanswered
+from tests.unit.protocol.stage import ROW as STAGE_ROW
 
 POLICIES = Policies.read(misfire="all", overlap="allow", after_failure="go on")
 
@@ -193,6 +195,15 @@ def test_a_repeating_message_that_was_stored_late_fires_its_first_occurrence_onc
 
     run(RepeatingSend(table.kept("k"), wanted, Unique.REPLACE).carry_out(), Late(table.births, handled))
     assert table.work("cyd") == []
+
+
+def test_a_sender_whose_last_send_failed_and_is_carried_out_late_still_sends_the_next_message(stage: Stage) -> None:
+    first, second = (idempotent_message(stage.value(f"m{n}"), 0, first_at(stage.clock.now() + n)) for n in range(2))
+    sender = IdempotentSender(stage.ann, STAGE_ROW)
+    late = Late(stage.store)
+    with pytest.raises(OutcomeUnknown):
+        stage.run(sender.send([first]), Failing(late, StoreUnavailable("away"), of=(Commit,), at=2))
+    assert stage.run(sender.send([second]), late) == [second]
 
 
 def test_whether_a_repeating_message_was_stopped_is_unknown_once_it_has_fired_its_last_run(table: Timetable) -> None:

@@ -74,6 +74,21 @@ def test_a_late_message_left_for_want_of_room_does_not_wait_for_the_next_late_sc
     assert found == [put.name.id for put in late]
 
 
+def test_a_late_message_behind_thousands_that_are_hidden_does_not_wait_for_a_late_scan_for_each_page() -> None:
+    scene, snapshot = Scene(), RowSnapshot(ROW, 1)
+    puts = [put_at(scene.now - SECOND + number) for number in range(5_000)]
+    for first in range(0, len(puts), 500):
+        scene.put(*puts[first : first + 500])
+    while claims := scene.do("ann", snapshot=snapshot, want=200).claims:
+        resting = {held.entry.id: Release(scene.now + 3_600 * SECOND, 1) for held in claims[0].held}
+        scene.settle(claims[0], resting, snapshot=snapshot)
+    late = put_at(scene.now - SECOND + 4_000, 1)
+    scene.put(late)
+    scene.clock.advance(1)
+    found = [held.entry.id for _ in range(10) for one in scene.do("ann", snapshot=snapshot).claims for held in one.held]
+    assert found == [late.name.id]
+
+
 def test_each_of_ten_thousand_ids_is_read_a_fixed_number_of_times() -> None:
     clock = TimeMachine()
     store = Counting(MemoryStore(clock))

@@ -22,7 +22,7 @@ from astyqueue.testing import Recording, TimeMachine
 from astyqueue.triggers import Cron, Every, Once, Triggers
 from astyqueue.units import SECOND
 from tests.support.places import ONE_ROW, Place
-from tests.unit.queue.stepped_workers import Crew
+from tests.unit.queue.stepped_workers import MILLISECOND, Crew
 
 
 @pytest.fixture
@@ -101,6 +101,24 @@ def test_hands_that_are_full_fire_all_the_same(place: Place, clock: TimeMachine)
     assert worker.core.claimer.stats.fired <= 1
     schedule = run(show(worker.core, "digest"), worker.store)
     assert schedule.fired == 1
+    assert schedule.history[-1].at - schedule.history[-1].occurrence <= 2 * SECOND
+
+
+def test_hands_that_are_full_fire_what_the_process_that_owned_the_row_left_when_it_died(
+    place: Place, clock: TimeMachine
+) -> None:
+    crew = Crew(place.store(clock), clock, Layout(concurrency_shards=2))
+    full, owner = crew.join(hands=1, busy_for=3_600 * SECOND), crew.join()
+    run(
+        save(owner.core, "digest", ScheduleRequest(Every("1m", delay="5s"), Message(None)), replaces=False), owner.store
+    )
+    full.send(8)
+    crew.pass_time(30 * SECOND, step=50 * MILLISECOND)
+    owner.dead = True
+    crew.pass_time(60 * SECOND, step=50 * MILLISECOND)
+    assert len(full.got) == 1
+    schedule = run(show(full.core, "digest"), full.store)
+    assert schedule.fired == 2
     assert schedule.history[-1].at - schedule.history[-1].occurrence <= 2 * SECOND
 
 

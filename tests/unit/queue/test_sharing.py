@@ -9,10 +9,11 @@ from itertools import pairwise
 import pytest
 
 from astyqueue.model.message import Message
-from astyqueue.model.settings import Layout
+from astyqueue.model.settings import Behaviour, Layout
 from astyqueue.protocol.coordination.doorbell import RowRequest
 from astyqueue.protocol.layout.columns import HEADER, Type
 from astyqueue.protocol.layout.rows import Ring, doorbell_row, is_home
+from astyqueue.protocol.settling.outcomes import Extend
 from astyqueue.protocol.steps import Commit, Read, Request, Send, run
 from astyqueue.queue.delivery.base_delivery import new_deliveries
 from astyqueue.queue.runtime import ReceiveRequest
@@ -20,6 +21,7 @@ from astyqueue.store import Batch, Named, Slice, Store
 from astyqueue.stores.memory import MemoryStore
 from astyqueue.testing import Faulty, TimeMachine
 from astyqueue.units import SECOND
+from tests.unit.protocol.worlds import put_at
 from tests.unit.queue.stepped_workers import MILLISECOND, Crew, Worker
 
 WIDE = Layout(concurrency_shards=8)
@@ -122,6 +124,23 @@ def test_what_a_dead_process_owned_goes_to_another(crew: Crew) -> None:
     assert max(at for at, _ in bob.got) - sent <= SECOND
 
 
+@pytest.mark.parametrize("layout", [Layout(), WIDE], ids=["one row", "shared rows"])
+def test_a_message_that_lands_late_does_not_wait_for_a_lease_in_its_row_to_end(
+    layout: Layout, clock: TimeMachine
+) -> None:
+    """The process that moved the head past its place does not scan: it has no credit until it has done its work."""
+    store = MemoryStore(clock)
+    crew = Crew(store, clock, layout, Behaviour(lease_us=3_600 * SECOND))
+    ann, sent = crew.join(hands=1, busy_for=3_600 * SECOND), clock.now()
+    ann.send(1)
+    crew.pass_time(100 * MILLISECOND)
+    [(_, begun)] = ann.got
+    bob = crew.join()
+    store.send(Batch(begun.row, (put_at(sent - MILLISECOND),)))
+    crew.pass_time(5 * SECOND)
+    assert len(bob.got) == 1
+
+
 def test_a_lease_that_runs_out_is_taken_over_within_a_second(crew: Crew) -> None:
     ann = crew.join(hands=1_000, busy_for=3_600 * SECOND)
     ann.send(8)
@@ -133,6 +152,31 @@ def test_a_lease_that_runs_out_is_taken_over_within_a_second(crew: Crew) -> None
     assert len(bob.got) == 8
     until = max(delivery.lease.timer.due for _, delivery in ann.got if delivery.lease)
     assert max(at for at, _ in bob.got) - until <= SECOND
+
+
+def test_a_process_at_work_claims_again_once_another_has_the_suspect_that_it_must_not_claim(clock: TimeMachine) -> None:
+    crew = Crew(MemoryStore(clock), clock, Layout())
+    dead = crew.join(hands=1, busy_for=3_600 * SECOND)
+    for hands in (1, 2):
+        dead.hands = hands
+        dead.send(1)
+        crew.pass_time(SECOND, step=50 * MILLISECOND)
+    dead.dead = True
+    _, suspect = dead.got[-1]  # it was claimed by a process that had another message, and may have crashed it
+    busy = crew.join(hands=1, busy_for=3_600 * SECOND)
+    busy.send(1)
+    crew.pass_time(SECOND, step=50 * MILLISECOND)
+    busy.core.claimer.settle_later(busy.got[0][1], Extend(clock.now() + 3_600 * SECOND))
+    busy.hands = 10
+    crew.pass_time(130 * SECOND, step=50 * MILLISECOND)
+    free = crew.join(hands=1)
+    crew.pass_time(5 * SECOND, step=50 * MILLISECOND)
+    assert [delivery.id for _, delivery in free.got] == [suspect.id]
+    free.dead = True
+    before = len(busy.got)
+    busy.send(5)
+    crew.pass_time(5 * SECOND, step=50 * MILLISECOND)
+    assert len(busy.got) == before + 5
 
 
 def test_a_lease_in_a_row_of_the_past_is_taken_over_within_three_seconds(clock: TimeMachine) -> None:

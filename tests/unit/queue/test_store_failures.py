@@ -10,17 +10,18 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from astyqueue import MessageQueue
-from astyqueue.errors import BadInput, Closed, StoreUnavailable, Undecodable
-from astyqueue.protocol.layout.columns import HEADER
-from astyqueue.protocol.settling.outcomes import ACK
+from astyqueue.errors import BadInput, Closed, OutcomeUnknown, StoreUnavailable, Undecodable
+from astyqueue.protocol.layout.columns import HEADER, message_name
+from astyqueue.protocol.settling.outcomes import ACK, Release
 from astyqueue.protocol.steps import Commit, Read, Request
 from astyqueue.queue.builder import QueueBuilder
 from astyqueue.queue.consuming.outcome_recorder import PendingOutcome
 from astyqueue.queue.consuming.waiters import Waiters
 from astyqueue.queue.delivery.base_delivery import BaseDelivery, Waiter
-from astyqueue.store import Batch, Put, Store
+from astyqueue.store import Batch, Name, Put, Store
 from astyqueue.testing import TimeMachine
 from astyqueue.testing.faults import Faulty
+from astyqueue.units import SECOND
 from tests.support.places import Place
 
 
@@ -133,6 +134,76 @@ def test_an_ack_that_went_through_before_the_store_failed_counts_as_done(place: 
     store.failing = False
     queue.run(queue.core.claimer.flush())
     assert (queue.stats.acked, queue.stats.lost) == (1, 0)
+
+
+def test_a_message_released_after_an_ack_of_unknown_outcome_comes_again_in_time(
+    place: Place, clock: TimeMachine
+) -> None:
+    """The ack was carried out, so the settle of the release meets another timer than this process knows."""
+    store = Unsure(place.store(clock))
+    queue = MessageQueue.builder().store(store).name("emails").lease("2h").clock(clock).build()
+    queue.send_many(["acked", "released"])
+    acked, released = queue.receive(2)
+    for _ in range(25):  # until the last scan for late messages
+        clock.advance("30s")
+        assert not queue.receive()
+    store.away = False
+    with pytest.raises(OutcomeUnknown):
+        acked.ack()
+    store.away = None
+    released.release("1s")
+    clock.advance("2s")
+    assert [again.body for again in queue.receive()] == ["released"]
+
+
+def test_a_message_released_by_a_settle_before_one_that_failed_comes_again_in_time(
+    place: Place, clock: TimeMachine
+) -> None:
+    store = Refusing(place.store(clock))
+    queue = MessageQueue.builder().store(store).name("emails").lease("2h").clock(clock).build()
+    queue.send_many(["released", "kept"])
+    [released], [kept] = queue.receive(), queue.receive()
+    for _ in range(25):  # until the last scan for late messages
+        clock.advance("30s")
+        assert not queue.receive()
+    queue.core.claimer.settle_later(released, Release(clock.now() + SECOND, 1))
+    store.refuses = message_name(0, kept.id)
+    with pytest.raises(StoreUnavailable):
+        kept.ack()
+    clock.advance("2s")
+    assert [again.body for again in queue.receive()] == ["released"]
+
+
+class Refusing(Faulty):
+    """Is unavailable for commits that delete the column `refuses`."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.refuses: Name | None = None
+
+    def perform(self, request: Request) -> object:
+        if isinstance(request, Commit) and self.refuses in request.batch.deletes:
+            message = "away"
+            raise StoreUnavailable(message)
+        return super().perform(request)
+
+
+class Unsure(Faulty):
+    """Once `away` is False, the answer to the next commit is lost, and no read is answered until it is None."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.away: bool | None = None
+
+    def perform(self, request: Request) -> object:
+        if self.away and isinstance(request, Read):
+            message = "away"
+            raise StoreUnavailable(message)
+        answer = super().perform(request)
+        if self.away is False and isinstance(request, Commit):
+            self.away = True
+            raise OutcomeUnknown
+        return answer
 
 
 class Interposing(Faulty):
