@@ -1,4 +1,4 @@
-"""Checks of a caller's arguments: text that can be stored, whole numbers, several items and not one."""
+"""Checks of a caller's arguments: whole numbers, several items and not one."""
 
 from __future__ import annotations
 
@@ -11,22 +11,6 @@ T = TypeVar("T")
 
 #: These are iterable, but who gives one means one item: not its characters, numbers or keys.
 _ONE_ITEM: Final = (str, bytes, bytearray, memoryview, Mapping)
-
-
-def check_text(text: object, what: str) -> str:
-    """The text itself; BadInput, which calls it `what`, unless it is text and valid Unicode.
-
-    A Python string may contain a lone surrogate (half a character), which neither UTF-8 nor JSON can encode.
-    """
-    if not isinstance(text, str):
-        message = f"{what} is {text!r:.80} ({type(text).__name__}), not text"
-        raise BadInput(message)
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        message = f"{what} is {text!r:.80}, which is not valid Unicode: {error.reason} (position {error.start})"
-        raise BadInput(message) from error
-    return text
 
 
 def check_count(count: object, what: str, *, least: int = 1) -> int:

@@ -11,7 +11,8 @@ from typing import Final, Self
 
 from astyqueue.durations import Duration, as_microseconds
 from astyqueue.errors import BadInput
-from astyqueue.model.validation import check_several, check_text
+from astyqueue.json_form import check_text
+from astyqueue.model.validation import check_several
 from astyqueue.units import SECOND
 
 #: The visibility timeout of a queue that is created without one, in seconds; that of SQS too.

@@ -12,6 +12,7 @@ from astyqueue.clock import instant
 from astyqueue.durations import as_microseconds, instant_of
 from astyqueue.errors import BadInput, NotFound, Undecodable
 from astyqueue.ids import is_derived
+from astyqueue.json_form import check_text
 from astyqueue.model.body import encode_body
 from astyqueue.model.envelope import MessageId, decode
 from astyqueue.model.event import Kind
@@ -26,7 +27,7 @@ from astyqueue.model.schedule import (
     Template,
     check_schedule_name,
 )
-from astyqueue.model.validation import check_count, check_text
+from astyqueue.model.validation import check_count
 from astyqueue.protocol.admin.browse import contents
 from astyqueue.protocol.layout.rows import is_home
 from astyqueue.protocol.layout.schedule_column import readable_schedule, run_of, trigger_name
