@@ -197,7 +197,7 @@ def _duration_option(name: str, default: str, text: str, *, least: str = "") -> 
 )
 @click.option(
     "--log-level",
-    type=click.Choice(_LEVELS),
+    type=click.Choice(_LEVELS, case_sensitive=False),
     default="info",
     show_default=True,
     envvar="ASTYQUEUE_LOG_LEVEL",
