@@ -310,7 +310,8 @@ def test_settings_are_shown_in_the_words_they_are_set_by(shell: Shell) -> None:
 @pytest.mark.parametrize(
     ("setting", "told"),
     [
-        ("lease=5x", "'5x' is not a duration"),
+        ("lease=5x", "lease: '5x' is not a duration"),
+        ("overflow-wait=abc", "overflow_wait: 'abc' is not a duration"),
         ("leese=5m", "no setting 'leese'"),
         ("time_shards=3", "fixed when a queue is created"),
         ("max_attempts=0", "max_attempts"),
