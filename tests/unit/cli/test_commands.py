@@ -194,6 +194,19 @@ def test_a_wrong_line_sends_none_and_is_named(shell: Shell, connection: Connecti
     assert connection.queue("emails").counts().total == 0
 
 
+def test_several_values_without_lines_are_refused_with_the_option_that_sends_each(
+    shell: Shell, connection: Connection
+) -> None:
+    told = shell.error("send", "emails", "-", stdin='{"to": "ada"}\n{"to": "bob"}\n', code=2)
+    assert told == (
+        "Error: stdin has several JSON values, the second in line 2: add --lines if each line is a message, "
+        "or make a list of them for one message"
+    )
+    for no_lines in ("1 2\n", "{bad\n1\n", "1" * 5_000):
+        assert "the body is not JSON" in shell.error("send", "emails", "-", stdin=no_lines, code=2)
+    assert connection.queue("emails").counts().total == 0
+
+
 def test_a_line_without_end_is_refused_before_it_fills_the_memory(shell: Shell, connection: Connection) -> None:
     told = shell.error("send", "emails", "-", "--lines", stdin="1\n" + "x" * (13 * 1024 * 1024), code=2)
     assert told == "Error: line 2 is longer than 12582912 characters, longer than any body. Nothing was sent"
