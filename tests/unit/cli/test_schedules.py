@@ -132,7 +132,10 @@ def test_an_unknown_schedule_is_told_with_its_queue(shell: Shell, verb: str) -> 
         (["--at", "2030-01-01T00:00:00Z", "--zone", "Europe/Paris"], "--zone needs --cron"),
         (["--at", "2030-01-01T00:00:00Z", "--count", "3"], "--count needs --cron or --every: --at has one occurrence"),
         (["--cron", "0 9 * * *", "--zone", "Nowhere/None"], "Nowhere/None"),
-        (["--at", "2020-01-01T00:00:00Z"], "schedule 'digest' would never send anything"),
+        (
+            ["--at", "2020-01-01T00:00:00Z"],
+            "schedule 'digest' would never send anything: 2020-01-01T00:00:00Z has passed: give a later moment",
+        ),
         (["--every", "5m", "--task", "welcome", "--body", "7"], "invalid task arguments"),
         (["--every", "5m", "--task", ""], "--task"),
         (["--every", "5m", "--key", ""], "key ''"),
