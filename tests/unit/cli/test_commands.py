@@ -154,6 +154,17 @@ def test_messages_are_found_by_their_key(shell: Shell, connection: Connection) -
     assert shell("find", "emails", "bob").stdout == "queue emails has no message with this key\n"
 
 
+def test_a_search_that_finds_nothing_is_done_and_an_id_that_is_not_there_an_error(
+    shell: Shell, connection: Connection
+) -> None:
+    queue = connection.queue("emails")
+    id_ = queue.send("gone").id
+    queue.delete(id_)
+    assert shell("find", "emails", "bob", code=0).stdout
+    assert shell.json("find", "emails", "bob") == []
+    assert f"there is no message {id_}" in shell.error("get", str(id_), code=1)
+
+
 def test_a_queue_is_made_by_a_send_only_when_asked_to(shell: Shell, connection: Connection) -> None:
     assert connection.queues() == ["emails"]
     unknown = "Error: this store has no queue 'audit' (--create creates it); there are: emails"
