@@ -143,7 +143,7 @@ def _one_value(text: str) -> str:
     """The text itself; BadInput if it has one JSON value after the other, in several lines."""
     try:
         json.loads(text)
-    except ValueError as error:  # what is no JSON at all is refused as any body is
+    except ValueError as error:  # what begins with something else is refused as any body is
         if isinstance(error, json.JSONDecodeError) and error.msg == _MORE and error.lineno > 1:
             problem = (
                 f"stdin has several JSON values, the second in line {error.lineno}: add --lines if each line is a "
