@@ -20,7 +20,7 @@ from astyqueue.journal.disk import Disk, DiskFile, LocalDisk, make_durable_direc
 from astyqueue.journal.pages import Pages
 from astyqueue.journal.read_only_journal import Readable, Stat, WrittenHere
 from astyqueue.journal.reader import Reader
-from astyqueue.journal.records import JSON, Codec, Position
+from astyqueue.journal.records import JSON, Codec, Position, check_codec
 from astyqueue.journal.recovery import find_end, stored_page_size
 from astyqueue.journal.settings import Settings, Size, checked_name, checked_settings, with_page_size
 from astyqueue.journal.writer import Listeners, Writer
@@ -83,6 +83,7 @@ class Journal(Readable[T]):
 
         JournalInUse if it is open for writing elsewhere. A journal keeps the page size it was created with.
         """
+        check_codec(codec, "encode", "decode")
         clock, disk = options.get("clock") or SystemClock(), options.get("disk") or LocalDisk()
         asked = _settings(options)
         pages = Pages(disk, Path(directory), checked_name(options.get("prefix", "journal"), "journal"))

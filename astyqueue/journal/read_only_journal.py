@@ -26,7 +26,7 @@ from astyqueue.journal.disk import Disk, LocalDisk
 from astyqueue.journal.page_drawing import page_picture
 from astyqueue.journal.pages import By, PageIndex, Pages
 from astyqueue.journal.reader import Reader, Span
-from astyqueue.journal.records import JSON, Codec, Place
+from astyqueue.journal.records import JSON, Codec, Place, check_codec
 from astyqueue.journal.recovery import verified
 from astyqueue.journal.settings import checked_name
 from astyqueue.journal.writer import Listeners, Writer
@@ -289,6 +289,7 @@ class ReadOnlyJournal(Readable[T]):
         disk: Disk | None = None,
     ) -> ReadOnlyJournal[Any]:
         """Open it for reading; a folder without a journal reads as an empty one, a missing folder raises."""
+        check_codec(codec, "decode")
         clock = clock or SystemClock()
         pages = Pages(disk or LocalDisk(), Path(directory), checked_name(prefix, "journal"))
         pages.refresh()

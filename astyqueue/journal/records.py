@@ -11,6 +11,8 @@ from datetime import datetime
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
 from astyqueue.clock import instant
+from astyqueue.errors import BadSetting
+from astyqueue.json_form import encode_json
 
 T = TypeVar("T")
 
@@ -120,11 +122,11 @@ class TextCodec:
 
 
 class JsonCodec:
-    """JSON in UTF-8: what `json.loads` returns. Tuples come back as lists, keys of objects as text."""
+    """JSON in UTF-8, by the rules of message bodies: tuples come back as lists, pydantic models as dicts."""
 
     def encode(self, value: object) -> bytes:
-        """Compact JSON; `TypeError` or `ValueError` if JSON cannot express the value: NaN and infinity are refused."""
-        return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+        """Compact JSON; BadInput names the part of the value that has no JSON form, such as NaN or a key not text."""
+        return encode_json(value, "value")
 
     def decode(self, data: bytes) -> object:
         """The value."""
@@ -135,3 +137,13 @@ class JsonCodec:
 BYTES: Final = BytesCodec()
 UTF8: Final = TextCodec()
 JSON: Final = JsonCodec()
+
+
+def check_codec(codec: object, *verbs: str) -> None:
+    """BadSetting unless an object has these methods of a codec."""
+    if isinstance(codec, str | bytes) or not all(callable(getattr(codec, verb, None)) for verb in verbs):
+        message = (
+            f"codec is {codec!r:.60} ({type(codec).__name__}): give JSON, UTF8, BYTES or TextCodec(encoding) of "
+            "astyqueue.journal, or an object with encode and decode"
+        )
+        raise BadSetting(message)

@@ -10,12 +10,12 @@ from typing import Final, NamedTuple
 
 from astyqueue.durations import Duration, as_microseconds, instant_of, upper_bound_of
 from astyqueue.errors import BadInput
+from astyqueue.json_form import check_text
 from astyqueue.model.body import encode_body
 from astyqueue.model.envelope import ATTEMPTS_MOST, LEASE_LEAST, LEASE_MOST, Envelope, encode, encode_plain
 from astyqueue.model.priority_class import priority_by_header
 from astyqueue.model.schedule import SCHEDULE
 from astyqueue.model.settings import Behaviour, Settings
-from astyqueue.model.validation import check_text
 from astyqueue.text import length_text
 
 

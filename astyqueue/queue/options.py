@@ -9,7 +9,7 @@ from typing import Final
 
 from astyqueue.clock import Clock
 from astyqueue.durations import Duration, as_microseconds
-from astyqueue.errors import BadSetting
+from astyqueue.errors import BadInput, BadSetting
 from astyqueue.model.settings import did_you_mean
 from astyqueue.protocol.coordination.row_lock import ColumnLock, RowLock, VersionGuard
 from astyqueue.protocol.steps import Client
@@ -91,13 +91,17 @@ def _fields(options: Mapping[str, object], plain: dict[str, str], durations: dic
     asked: Asked = {field: options[name] for name, field in plain.items() if options.get(name) is not None}
     for name, field in durations.items():
         if (value := options.get(name)) is not None:
-            asked[field] = _microseconds(value)
+            asked[field] = _microseconds(value, name)
     return asked
 
 
-def _microseconds(value: object) -> int:
+def _microseconds(value: object, name: str) -> int:
     duration: Duration = value  # type: ignore[assignment]  # as_microseconds checks it
-    return as_microseconds(duration)
+    try:
+        return as_microseconds(duration)
+    except BadInput as error:
+        message = f"{name}: {error}"
+        raise BadSetting(message) from error
 
 
 def _guard(process: Client, clock: Clock) -> RowLock:

@@ -102,7 +102,8 @@ class MessageQueue(QueueAdmin):
         Of the messages sent with `unique`, at most one has this key. While another message has it: "reject" raises
         KeyTaken; "keep" sends nothing and returns the other's id, with `new` False; "replace" and "debounce" cancel the
         other, and the new one keeps its due time ("replace") or uses its own ("debounce"). A message that is leased is
-        never cancelled: KeyTaken is raised, or with "supersede" the new one is sent beside it; it does not come back.
+        never cancelled: KeyTaken is raised, or with "supersede" the new one is sent beside it, and the leased one is
+        not delivered again.
         QueueFull if the queue has a bound and no room. After OutcomeUnknown the message may have been sent.
 
         Of the messages of a `group` at most one is leased at a time, in all processes, in order: by priority, then by

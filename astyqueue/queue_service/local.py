@@ -14,7 +14,7 @@ from urllib.parse import quote
 from pydantic_core import to_json
 
 from astyqueue.clock import Clock, CorrectedClock
-from astyqueue.errors import Closed, QueueDoesNotExist, QueueNameExists
+from astyqueue.errors import BadSetting, Closed, QueueDoesNotExist, QueueNameExists, StoreUnavailable
 from astyqueue.model.body import BODY_BYTES_AT_MOST
 from astyqueue.model.envelope import ATTEMPTS_MOST, LEASE_LEAST
 from astyqueue.model.settings import Settings
@@ -159,21 +159,39 @@ class FileQueueService(_StoredQueueService):
         """Use the queues of this directory, which is created for this user alone if it is missing.
 
         Without `directory` it is the one that the environment variable ASTYQUEUE_DATA_DIR names, else `astyqueue` in
-        $XDG_DATA_HOME, else ~/.local/share/astyqueue.
+        $XDG_DATA_HOME, else ~/.local/share/astyqueue. BadSetting if a file is in its place.
         """
         self.directory = _data_directory(directory).absolute()
-        self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _make(self.directory)
         super().__init__(f"sqlite:///{quote(str(self.directory / _FILE))}", clock)
 
 
 def _data_directory(given: str | Path | None) -> Path:
     """The directory of a file service; variables that are set to nothing count as missing."""
     if given is not None:
+        if not isinstance(given, str | Path) or not str(given):
+            message = (
+                f"the directory of the queue service is {given!r:.80}: give a path, such as /var/lib/shop, "
+                "or leave it out for the usual one"
+            )
+            raise BadSetting(message)
         return Path(given)
     if named := os.environ.get(DIRECTORY_VARIABLE):
         return Path(named)
     data = os.environ.get("XDG_DATA_HOME")
     return (Path(data) if data else Path.home() / ".local" / "share") / "astyqueue"
+
+
+def _make(directory: Path) -> None:
+    """Create the directory for this user alone if it is missing."""
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError) as error:
+        message = f"the queue service needs a directory, and {directory} is a file, or below one: give another path"
+        raise BadSetting(message) from error
+    except OSError as error:
+        message = f"the directory of the queue service, {directory}, cannot be created: {error.strerror}"
+        raise StoreUnavailable(message) from error
 
 
 def _visibility(settings: Settings) -> int:

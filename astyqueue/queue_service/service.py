@@ -11,7 +11,8 @@ from typing import Final, Self
 
 from astyqueue.durations import Duration, as_microseconds
 from astyqueue.errors import BadInput
-from astyqueue.model.validation import check_text
+from astyqueue.json_form import check_text
+from astyqueue.model.validation import check_several
 from astyqueue.units import SECOND
 
 #: The visibility timeout of a queue that is created without one, in seconds; that of SQS too.
@@ -64,7 +65,8 @@ class QueueService(ABC):
 
     def push_many(self, queue: str, bodies: Iterable[str]) -> list[str]:
         """Append messages in this order and return their ids; not one transaction: an error may come after a part."""
-        checked = [check_body(body) for body in bodies]
+        several = check_several(bodies, "push_many pushes several bodies", "give a list of them, or push one by push")
+        checked = [check_body(body) for body in several]
         return self._push(check_name(queue), checked)
 
     def pull(self, queue: str, *, wait: Duration = 0) -> PulledMessage | None:

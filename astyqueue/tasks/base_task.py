@@ -24,6 +24,7 @@ from astyqueue.dispatch.handlers.import_path import import_path_of, imported_nam
 from astyqueue.durations import Duration, as_microseconds
 from astyqueue.errors import AlreadySettled, BadInput, LeaseLost
 from astyqueue.model.message import Message
+from astyqueue.model.validation import check_several
 from astyqueue.queue.delivery.base_delivery import BaseDelivery, running, running_delivery
 from astyqueue.queue.delivery.delivery import Delivery
 from astyqueue.tasks.batched_call import ONE_ARGUMENT, CallInBatch, check_batch_function, readable_calls
@@ -180,9 +181,14 @@ class BaseSending(Generic[P]):
         return self._message(self._task.call(*args, **kwargs))
 
     def _messages(self, calls: Iterable[Call[P]]) -> Iterator[Message]:
-        for call in calls:
-            if call.task != self._task.name:
-                message = f"a call of task {call.task} was given to task {self._task.name}: send it with its own task"
+        name = self._task.name
+        what, how = f"send_many sends several calls of task {name}", f"give a list or a generator of {name}.call(...)"
+        for call in check_several(calls, what, f"{how}, or send one by send"):
+            if not isinstance(call, Call):
+                message = f"{what}, but there is one {type(call).__name__} among them: {how}"
+                raise BadInput(message)
+            if call.task != name:
+                message = f"a call of task {call.task} was given to task {name}: send it with its own task"
                 raise BadInput(message)
             yield self._message(call)
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import stat
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from astyqueue import connect
-from astyqueue.errors import QueueDoesNotExist, QueueNameExists
+from astyqueue.errors import BadSetting, QueueDoesNotExist, QueueNameExists, StoreUnavailable
 from astyqueue.queue_service import FileQueueService
 from astyqueue.testing import TimeMachine
 from tests.queue_service.conftest import File
@@ -53,6 +54,32 @@ def test_a_relative_directory_stays_the_same_when_the_process_goes_elsewhere(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert directory_of(Path("queues")) == tmp_path / "queues"
+
+
+@pytest.mark.parametrize("nothing", ["", 5, b"queues"])
+def test_what_names_no_directory_is_refused_and_not_taken_for_the_current_one(
+    nothing: Any,  # noqa: ANN401 - wrong types are the point
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(BadSetting, match=r"the directory of the queue service is .*: give a path, such as"):
+        FileQueueService(nothing)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("below", ["", "queues"])
+def test_a_file_in_the_place_of_the_directory_is_named(tmp_path: Path, below: str) -> None:
+    file = tmp_path / "orders.db"
+    file.write_text("not a directory")
+    with pytest.raises(BadSetting, match=f"needs a directory, and {file}.* is a file, or below one: give another path"):
+        FileQueueService(file / below)
+    assert file.read_text() == "not a directory"
+
+
+def test_a_directory_that_cannot_be_created_is_named(tmp_path: Path) -> None:
+    with pytest.raises(StoreUnavailable, match=r"queue service, .*, cannot be created: File name too long"):
+        FileQueueService(tmp_path / ("q" * 300))
 
 
 def test_a_directory_may_have_any_name(tmp_path: Path) -> None:

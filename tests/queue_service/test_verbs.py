@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
@@ -49,6 +49,16 @@ def test_many_are_pushed_together_and_all_come(flavour: Flavour, count: int) -> 
     assert sorted((message.id, message.body) for message in messages) == sorted(zip(ids, bodies, strict=True))
     if flavour.ordered:
         assert [message.body for message in messages] == bodies
+
+
+@pytest.mark.parametrize("single", ["ab", b"ab", {"a": "book"}, 5])
+def test_one_body_in_the_place_of_many_is_refused_and_not_pushed_in_parts(service: QueueService, single: Any) -> None:  # noqa: ANN401 - wrong types are the point
+    service.create("orders")
+    with pytest.raises(
+        BadInput, match=r"one (str|bytes|dict|int).* was given: give a list of them, or push one by push"
+    ):
+        service.push_many("orders", single)
+    assert service.pull("orders") is None
 
 
 def test_a_queue_is_created_again_only_with_its_own_visibility_and_keeps_its_messages(service: QueueService) -> None:

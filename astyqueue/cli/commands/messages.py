@@ -78,7 +78,10 @@ def _in_a_line(found: Found) -> str:
 @click.argument("key")
 @on_store
 def find(session: Session, *, queue: str, key: str) -> None:
-    """Show the messages of QUEUE with this KEY, earliest due first. Claims nothing."""
+    """Show the messages of QUEUE with this KEY, earliest due first. Claims nothing.
+
+    Without such a message it says so, with --json it prints nothing, and the exit code is 0.
+    """
     none = f"queue {queue} has no message with this key"
     session.output.listing(session.queue(queue).find(key), shown=_row, none=none)
 
@@ -87,7 +90,10 @@ def find(session: Session, *, queue: str, key: str) -> None:
 @click.argument("id", metavar="ID")
 @on_store
 def get(session: Session, **ids: str) -> None:
-    """Show the message ID: its state, its body and its properties. Claims nothing."""
+    """Show the message ID: its state, its body and its properties. Claims nothing.
+
+    The exit code is 1 if there is no such message.
+    """
     from astyqueue.model.envelope import MessageId
 
     id_ = MessageId.parse(ids["id"])

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from astyqueue.queue.queue import MessageQueue
 
 _STDIN = "-"
-
-
+#: What `json` says of text behind the first value.
+_MORE: Final = "Extra data"
 #: Lines sent together; Ctrl-C is checked between two chunks.
 _CHUNK: Final = 1_000
 #: Bytes of lines kept in memory; beyond that, lines are kept in a temporary file.
@@ -129,7 +129,7 @@ def send(
     if from_line is not None:
         problem = "--from-line needs --lines: add it, or leave out --from-line"
         raise BadInput(problem)
-    text = sys.stdin.read() if body == _STDIN else body
+    text = _one_value(sys.stdin.read()) if body == _STDIN else body
     message = message_of(text, options)
     sent = session.connection.queue(queue).send(message)
     session.output.done(str(sent.id), {"id": str(sent.id), "new": sent.new})
@@ -137,6 +137,20 @@ def send(
         click.echo(
             printable_message(f"astyqueue: nothing was sent: this message has the key {message.key!r}"), err=True
         )
+
+
+def _one_value(text: str) -> str:
+    """The text itself; BadInput if it has one JSON value after the other, in several lines."""
+    try:
+        json.loads(text)
+    except ValueError as error:  # what begins with something else is refused as any body is
+        if isinstance(error, json.JSONDecodeError) and error.msg == _MORE and error.lineno > 1:
+            problem = (
+                f"stdin has several JSON values, the second in line {error.lineno}: add --lines if each line is a "
+                "message, or make a list of them for one message"
+            )
+            raise BadInput(problem) from error
+    return text
 
 
 def message_of(text: str, options: dict[str, object]) -> Message:

@@ -197,7 +197,7 @@ def _duration_option(name: str, default: str, text: str, *, least: str = "") -> 
 )
 @click.option(
     "--log-level",
-    type=click.Choice(_LEVELS),
+    type=click.Choice(_LEVELS, case_sensitive=False),
     default="info",
     show_default=True,
     envvar="ASTYQUEUE_LOG_LEVEL",
@@ -255,6 +255,7 @@ def worker(
         found.url = url
     if spool and (not found.spool or context.get_parameter_source("spool") is ParameterSource.COMMANDLINE):
         found.spool = spool
+    _warn_of_memory(found)
     try:
         with found:
             code = _serve(found, supervised, **options)
@@ -342,6 +343,16 @@ def _serve(
     if burst:
         WhenEmpty(lambda: dispatcher.queues, run.end, begun=lambda: dispatcher.running).watch()
     return run.until_ended()
+
+
+def _warn_of_memory(app: App) -> None:
+    """Log that no other process reaches the store of the app, if that is so."""
+    from astyqueue.dispatch.worker_log import log_event
+    from astyqueue.stores.url import locate
+
+    if app.url and (scheme := locate(app.url).scheme) == "memory":
+        hint = "no other process can send to this worker: give a store of several processes, such as sqlite:///work.db"
+        log_event(logging.WARNING, "store_in_memory", store=f"{scheme}://", hint=hint)
 
 
 def _logged_spool(app: App) -> Path | None:

@@ -50,7 +50,8 @@ from astyqueue.protocol.sending.key_state import (
 from astyqueue.protocol.sending.unique import CANCELS, KeyHolder, checked, key_holder
 from astyqueue.protocol.steps import BATCH_BYTES, Client, Steps, read_column, read_one
 from astyqueue.store import Column, Name, Put, Slice
-from astyqueue.triggers import Cron, Every, Excluding, Trigger
+from astyqueue.text import iso
+from astyqueue.triggers import Cron, Every, Excluding, Once, Trigger
 
 #: Occurrences of one backfill, and messages of it in one commit.
 BACKFILLED: Final = 10_000
@@ -101,8 +102,17 @@ def save(kept: ScheduleHandle, wanted: RequestedSchedule, *, replaces: bool) -> 
 
 def _check_will_fire(name: str, trigger: Trigger, now: int) -> None:
     if trigger.anchored(now, seed=name).after(now - 1) is None:
-        problem = f"schedule {name!r} would never send anything: {trigger} has no occurrence from now on"
+        problem = f"schedule {name!r} would never send anything: {_why_never(trigger)}"
         raise BadInput(problem)
+
+
+def _why_never(trigger: Trigger) -> str:
+    """Why a trigger has no occurrence from now on, and what to do."""
+    if isinstance(trigger, Once) and trigger.at_us is not None:
+        return f"{iso(instant(trigger.at_us))} has passed: give a later moment"
+    if isinstance(trigger, Every | Cron) and trigger.end_us is not None:
+        return f"its trigger has no occurrence from now until its end, {iso(instant(trigger.end_us))}: give a later end"
+    return f"its trigger has no occurrence from now on, give another one than {trigger!s:.200}"
 
 
 class RepeatingSend:
@@ -195,7 +205,7 @@ class RepeatingSend:
 def _begun(schedule: Schedule, trigger: Trigger, now: int) -> Decision:
     """Fire the first occurrence with the send if it is now, unless it is also the last: that is left to a firing."""
     if schedule.next is None:
-        problem = f"{trigger} has no occurrence from now on, so the message would never be delivered"
+        problem = f"the message would never be delivered: {_why_never(trigger)}"
         raise BadInput(problem)
     begun = decide(schedule, trigger.anchored(now, seed=schedule.name), LastRun(), now=now)
     return Decision(schedule) if begun.schedule.ended else begun

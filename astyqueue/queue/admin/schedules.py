@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import islice
@@ -10,8 +11,9 @@ from typing import Final
 
 from astyqueue.clock import instant
 from astyqueue.durations import as_microseconds, instant_of
-from astyqueue.errors import BadInput, NotFound, Undecodable
+from astyqueue.errors import BadInput, NotFound, Undecodable, UnknownTrigger
 from astyqueue.ids import is_derived
+from astyqueue.json_form import check_text
 from astyqueue.model.body import encode_body
 from astyqueue.model.envelope import MessageId, decode
 from astyqueue.model.event import Kind
@@ -26,7 +28,7 @@ from astyqueue.model.schedule import (
     Template,
     check_schedule_name,
 )
-from astyqueue.model.validation import check_count, check_text
+from astyqueue.model.validation import check_count
 from astyqueue.protocol.admin.browse import contents
 from astyqueue.protocol.layout.rows import is_home
 from astyqueue.protocol.layout.schedule_column import readable_schedule, run_of, trigger_name
@@ -200,7 +202,8 @@ def pause(core: QueueRuntime, name: str, why: str) -> Steps[Schedule]:
         problem = f"why schedule {name!r} is paused is empty: give a reason, or leave it out"
         raise BadInput(problem)
     kept = handle_of(core, name)
-    schedule = yield from stored.pause(kept, why)
+    with _existing(core, name):
+        schedule = yield from stored.pause(kept, why)
     yield from core.claimer.announce([(kept.row, None)])
     return schedule
 
@@ -208,7 +211,8 @@ def pause(core: QueueRuntime, name: str, why: str) -> Steps[Schedule]:
 def resume(core: QueueRuntime, name: str) -> Steps[Schedule]:
     """Resume a schedule with its next occurrence from now on."""
     kept, history = handle_of(core, name), core.claimer.history
-    schedule = yield from stored.resume(kept, lambda one: trigger_of(core, one))
+    with _existing(core, name):
+        schedule = yield from stored.resume(kept, lambda one: trigger_of(core, one))
     yield from history.tell(history.events.of_skipping(stored.passed_over(schedule)))
     yield from core.claimer.announce([(kept.row, None)])
     return schedule
@@ -217,7 +221,8 @@ def resume(core: QueueRuntime, name: str) -> Steps[Schedule]:
 def run_now(core: QueueRuntime, name: str) -> Steps[Schedule]:
     """Send a message of a schedule now, besides its occurrences."""
     kept, history = handle_of(core, name), core.claimer.history
-    schedule = yield from stored.run_now(kept)
+    with _existing(core, name):
+        schedule = yield from stored.run_now(kept)
     asked_for = schedule.history[-1]
     sent = fired(schedule, {asked_for.occurrence: asked_for.run} if asked_for.run else {}, asked_for.at)
     yield from history.tell(history.events.of_scheduled(kept.row, sent))
@@ -231,7 +236,8 @@ def backfill(core: QueueRuntime, name: str, since: datetime, until: datetime) ->
     schedule = yield from show(core, name)
     occurrences = stored.occurrences_between(trigger_of(core, schedule), instant_of(since), instant_of(until))
     for part in stored.in_commits(schedule, occurrences):
-        sent = yield from stored.backfill(kept, part)
+        with _existing(core, name):
+            sent = yield from stored.backfill(kept, part)
         yield from history.tell(history.events.of_scheduled(kept.row, sent))
         yield from core.claimer.announce([(kept.row, None)])
     return len(occurrences)
@@ -261,9 +267,23 @@ def show(core: QueueRuntime, name: str) -> Steps[Schedule]:
     """The schedule of this name; NotFound if there is none."""
     found = yield from handle_of(core, name).found()
     if found is None:
-        missing = f"queue {core.settings.name!r} has no schedule {name!r}"
-        raise NotFound(missing)
+        raise _missing(core, name)
     return found[1]
+
+
+def _missing(core: QueueRuntime, name: str) -> NotFound:
+    return NotFound(f"queue {core.settings.name!r} has no schedule {name!r}")
+
+
+@contextlib.contextmanager
+def _existing(core: QueueRuntime, name: str) -> Iterator[None]:
+    """Have the error of a change of a schedule that does not exist name the queue, as that of `show` does."""
+    try:
+        yield
+    except UnknownTrigger:
+        raise
+    except NotFound as error:
+        raise _missing(core, name) from error
 
 
 def all_of(core: QueueRuntime) -> Steps[list[Schedule]]:

@@ -11,12 +11,13 @@ from dataclasses import dataclass, field, replace
 from itertools import islice, product
 from typing import Final, NamedTuple, Protocol
 
-from astyqueue.errors import BadInput, StoreUnavailable, Vetoed
+from astyqueue.errors import StoreUnavailable, Vetoed
 from astyqueue.ids import IdSource, moment
 from astyqueue.journal_errors import SpoolFull
 from astyqueue.model.envelope import MessageId
 from astyqueue.model.event import Kind
 from astyqueue.model.message import Message, MessageEncoder, PreparedMessage, Unique, own_options, with_policy_of_queue
+from astyqueue.model.validation import check_several
 from astyqueue.protocol.layout.rows import Ring
 from astyqueue.protocol.sending.insert import message_put, send
 from astyqueue.protocol.sending.key_index import write_key_hints
@@ -33,6 +34,11 @@ from astyqueue.store import Batch, Put
 CHUNK: Final = 1_000
 #: The number of batches sent at once.
 _TOGETHER: Final = 8
+#: What to do about something else than several bodies.
+_SEVERAL: Final = (
+    "give a list or a generator of bodies or Messages (send_many of astyqueue.aio takes an async generator too), "
+    "or send one by send"
+)
 
 
 class _Part(NamedTuple):
@@ -216,7 +222,7 @@ class Producer:
         """
         yield from self._keep_up()
         report = SendReport()
-        source = _iterated(items)
+        source = check_several(items, "send_many sends several bodies", _SEVERAL)
         while chunk := list(islice(source, CHUNK)):
             wanted = [
                 (item.body, own_options(item, options)) if isinstance(item, Message) else (item, options)
@@ -324,17 +330,6 @@ class Producer:
         sent = [(replace(options, body=body), id_) for (body, options), id_ in zip(chunk, ids, strict=True) if id_]
         for hook, (message, id_) in product(self._hooks, sent):
             notified(hook.after_send, message, id_)
-
-
-def _iterated(items: Iterable[object]) -> Iterator[object]:
-    try:
-        return iter(items)
-    except TypeError as error:
-        problem = (
-            f"{items!r:.80} is not iterable: give a list or a generator of bodies or Messages; "
-            "an async generator is accepted by send_many of astyqueue.aio"
-        )
-        raise BadInput(problem) from error
 
 
 def _parts(row: str, puts: list[Put], places: list[int]) -> Iterator[_Part]:

@@ -98,8 +98,18 @@ def test_an_async_generator_is_sent_as_it_yields(
         assert {found.id for found in await queue.peek()} == set(ids[:3])
         with pytest.raises(ZeroDivisionError):
             await queue.send_many(items(ZeroDivisionError))
-        with pytest.raises(BadInput, match="5 is not iterable"):
-            await queue.send_many(5)  # type: ignore[arg-type]  # the mistake this is about
+
+    play(scene)
+
+
+@pytest.mark.parametrize(
+    ("single", "named"), [("abc", "str of length 3"), (b"abc", "bytes"), ({"a": 1}, "dict of length 1"), (5, "int")]
+)
+def test_one_body_is_not_sent_as_many(play: Callable[[Scene], None], single: Any, named: str) -> None:  # noqa: ANN401 - wrong types are the point
+    async def scene(queue: aio.MessageQueue) -> None:
+        with pytest.raises(BadInput, match=f"one {named}.* was given: give a list"):
+            await queue.send_many(single)
+        assert (await queue.counts()).total == 0
 
     play(scene)
 

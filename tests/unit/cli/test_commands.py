@@ -154,6 +154,17 @@ def test_messages_are_found_by_their_key(shell: Shell, connection: Connection) -
     assert shell("find", "emails", "bob").stdout == "queue emails has no message with this key\n"
 
 
+def test_a_search_that_finds_nothing_is_done_and_an_id_that_is_not_there_an_error(
+    shell: Shell, connection: Connection
+) -> None:
+    queue = connection.queue("emails")
+    id_ = queue.send("gone").id
+    queue.delete(id_)
+    assert shell("find", "emails", "bob", code=0).stdout
+    assert shell.json("find", "emails", "bob") == []
+    assert f"there is no message {id_}" in shell.error("get", str(id_), code=1)
+
+
 def test_a_queue_is_made_by_a_send_only_when_asked_to(shell: Shell, connection: Connection) -> None:
     assert connection.queues() == ["emails"]
     unknown = "Error: this store has no queue 'audit' (--create creates it); there are: emails"
@@ -191,6 +202,19 @@ def test_a_wrong_line_sends_none_and_is_named(shell: Shell, connection: Connecti
     error = shell.error("send", "emails", "-", "--lines", stdin=lines, code=2)
     assert error.startswith(told)
     assert error.endswith("Nothing was sent")
+    assert connection.queue("emails").counts().total == 0
+
+
+def test_several_values_without_lines_are_refused_with_the_option_that_sends_each(
+    shell: Shell, connection: Connection
+) -> None:
+    told = shell.error("send", "emails", "-", stdin='{"to": "ada"}\n{"to": "bob"}\n', code=2)
+    assert told == (
+        "Error: stdin has several JSON values, the second in line 2: add --lines if each line is a message, "
+        "or make a list of them for one message"
+    )
+    for no_lines in ("1 2\n", "{bad\n1\n", "1" * 5_000):
+        assert "the body is not JSON" in shell.error("send", "emails", "-", stdin=no_lines, code=2)
     assert connection.queue("emails").counts().total == 0
 
 
@@ -296,31 +320,6 @@ def test_what_destroys_must_be_meant(shell: Shell, connection: Connection, comma
     shell(command, "emails", "--yes")
     assert connection.queues() == (["emails"] if command == "clear" else [])
     assert connection.queue("emails").counts().total == 0
-
-
-@pytest.mark.usefixtures("connection")
-@pytest.mark.every_store
-def test_settings_are_shown_in_the_words_they_are_set_by(shell: Shell) -> None:
-    shell("queues", "set", "emails", "lease=7m", "max-attempts=3", "paused=yes")
-    [settings] = shell.json("queues", "show", "emails")
-    assert (settings["lease"], settings["max_attempts"], settings["paused"]) == ("7m", 3, True)
-    assert "lease                 7m\n" in shell("queues", "show", "emails").stdout
-
-
-@pytest.mark.parametrize(
-    ("setting", "told"),
-    [
-        ("lease=5x", "'5x' is not a duration"),
-        ("leese=5m", "no setting 'leese'"),
-        ("time_shards=3", "fixed when a queue is created"),
-        ("max_attempts=0", "max_attempts"),
-    ],
-)
-@pytest.mark.usefixtures("connection")
-def test_settings_that_make_no_sense_change_nothing(shell: Shell, setting: str, told: str) -> None:
-    before = shell.json("queues", "show", "emails")
-    assert told in shell.error("queues", "set", "emails", setting, code=2)
-    assert shell.json("queues", "show", "emails") == before
 
 
 def test_a_store_must_be_named(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -119,7 +119,7 @@ def store(place: Place, folder: Path, monkeypatch: pytest.MonkeyPatch, pytestcon
         found = [*queue.peek(2_000, include="all"), *(queue.get(letter.id) for letter in dead)]
         step = 1 if place.kind == "memory" and pytestconfig.getoption("--all-stores") else 10
         with MessageQueue.builder().store(connection.store).name("another").spool(folder / "spool").build() as spooling:
-            spooling.send_many(TEXTS)
+            spooling.send_many(list(TEXTS))
         yield Store(place.url, nasty, found, dead, schedules, folder / "journal", folder / "spool", step)
 
 

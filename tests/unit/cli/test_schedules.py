@@ -105,7 +105,14 @@ def test_it_is_paused_resumed_run_backfilled_and_deleted(shell: Shell, connectio
     wrong = ("--since", "2026-01-10T00:00:00Z", "--until", "2026-01-01T00:00:00Z")
     assert "before it begins" in shell.error("schedules", "backfill", "emails", "digest", *wrong, code=2)
     assert shell("schedules", "delete", "emails", "digest").stdout == "deleted schedule digest of queue emails\n"
-    assert "no schedule" in shell.error("schedules", "delete", "emails", "digest", code=1)
+
+
+@pytest.mark.usefixtures("connection")
+@pytest.mark.parametrize("verb", ["show", "pause", "resume", "run", "backfill", "next", "delete"])
+def test_an_unknown_schedule_is_told_with_its_queue(shell: Shell, verb: str) -> None:
+    range_ = ("--since", "2h", "--until", "1h") if verb == "backfill" else ()
+    told = shell.error("schedules", verb, "emails", "d4", *range_, code=1)
+    assert told == "Error: queue 'emails' has no schedule 'd4'"
 
 
 @pytest.mark.parametrize(
@@ -125,7 +132,10 @@ def test_it_is_paused_resumed_run_backfilled_and_deleted(shell: Shell, connectio
         (["--at", "2030-01-01T00:00:00Z", "--zone", "Europe/Paris"], "--zone needs --cron"),
         (["--at", "2030-01-01T00:00:00Z", "--count", "3"], "--count needs --cron or --every: --at has one occurrence"),
         (["--cron", "0 9 * * *", "--zone", "Nowhere/None"], "Nowhere/None"),
-        (["--at", "2020-01-01T00:00:00Z"], "schedule 'digest' would never send anything"),
+        (
+            ["--at", "2020-01-01T00:00:00Z"],
+            "schedule 'digest' would never send anything: 2020-01-01T00:00:00Z has passed: give a later moment",
+        ),
         (["--every", "5m", "--task", "welcome", "--body", "7"], "invalid task arguments"),
         (["--every", "5m", "--task", ""], "--task"),
         (["--every", "5m", "--key", ""], "key ''"),

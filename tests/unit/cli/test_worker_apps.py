@@ -144,3 +144,19 @@ def test_the_middleware_of_the_app_is_around_its_tasks_and_its_hooks_hear_of_the
     process.ends(0)
     printed = [line.strip() for line in process.told if line.startswith(("trace", "note", "hook"))]
     assert printed == ["trace 1", "note hello", "hook acked"]
+
+
+def test_a_worker_on_a_store_in_memory_is_told_that_nobody_else_reaches_it(
+    worker: Callable[..., Worker], emails: Connection
+) -> None:
+    assert emails
+    alone = worker("jobs:app", "--url", "memory://", "--burst")
+    alone.ends(0)
+    assert alone.output.count(" WARNING astyqueue.worker store_in_memory store=memory:// hint=") == 1
+    assert "give a store of several processes, such as sqlite:///work.db" in alone.output
+    two = worker("jobs:app", "--url", "memory://mine", "--burst", "-p", "2")
+    two.ends(0)
+    assert {number for number in "12" if f"worker[{number}] store_in_memory " in two.output} == {"1", "2"}
+    reached = worker("jobs:app", "--burst")
+    reached.ends(0)
+    assert "store_in_memory" not in reached.output

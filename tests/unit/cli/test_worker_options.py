@@ -66,3 +66,13 @@ def test_an_option_is_the_same_wherever_it_was_set(
     written = "true" if value is True else f'"{value}"'
     (folder / "astyqueue.toml").write_text(f"[worker]\n{key(option)} = {written}\n")
     assert parsed()[str(option.name)] == typed
+
+
+@pytest.mark.parametrize("written", ["WARNING", "Warning", "warning"])
+def test_a_log_level_is_the_same_in_any_case(folder: Path, monkeypatch: pytest.MonkeyPatch, written: str) -> None:
+    assert parsed("--log-level", written)["log_level"] == "warning"
+    with monkeypatch.context() as patched:
+        patched.setenv("ASTYQUEUE_LOG_LEVEL", written)
+        assert parsed()["log_level"] == "warning"
+    (folder / "astyqueue.toml").write_text(f'[worker]\nlog-level = "{written}"\n')
+    assert parsed()["log_level"] == "warning"

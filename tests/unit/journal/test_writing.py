@@ -9,13 +9,13 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pytest
 
-from astyqueue.errors import BadInput, BadSetting, Closed
-from astyqueue.journal import BYTES, JSON, UTF8, Codec, Journal, ReadOnlyJournal, TextCodec
-from astyqueue.journal_errors import JournalError, JournalFailed, JournalInUse, UndecodableRecord
+from astyqueue.errors import BadSetting, Closed
+from astyqueue.journal import BYTES, Journal, ReadOnlyJournal
+from astyqueue.journal_errors import JournalError, JournalFailed, JournalInUse
 from astyqueue.testing import TimeMachine
 from tests.support.simulated_disk import SimulatedDisk
 from tests.unit.journal.conftest import FOLDER, Opening, until_true
@@ -328,56 +328,6 @@ def test_a_forked_child_is_refused_and_does_not_write_what_its_parent_buffered(t
         assert os.waitpid(child, 0)[1] == 0
     with Journal.open(tmp_path, codec=BYTES) as journal:
         assert values(journal) == [b"parent"]
-
-
-def test_codecs_bring_back_text_bytes_and_json(tmp_path: Path) -> None:
-    cases: list[tuple[str, Codec[Any], object]] = [
-        ("text", UTF8, "Zoë"),
-        ("latin", TextCodec("latin-1"), "Zoë"),
-        ("bytes", BYTES, b"\0\xff"),
-        ("json", JSON, {"to": ["ada", None, 1.5]}),
-    ]
-    for name, codec, value in cases:
-        with Journal.open(tmp_path, prefix=name, codec=codec) as journal:
-            journal.append(value)
-            assert [record.value for record in journal.read()] == [value]
-
-
-class Refusing(Codec[object]):
-    def encode(self, value: object) -> bytes:
-        return None if value is None else b"1"  # type: ignore[return-value]  # a defect of a user's codec
-
-    def decode(self, data: bytes) -> object:
-        raise ValueError(data)
-
-
-def test_a_codec_that_makes_no_bytes_has_nothing_appended(opened: Opening) -> None:
-    del opened
-    with Journal.open(FOLDER, codec=Refusing(), disk=SimulatedDisk()) as journal:
-        with pytest.raises(BadInput, match="NoneType"):
-            journal.append(None)
-        assert journal.stat().last_sequence == 0
-        with pytest.raises(TypeError):
-            Journal.append_many(journal, 5)  # type: ignore[arg-type]  # a caller's mistake
-
-
-def test_a_record_that_its_codec_refuses_is_an_error_behind_which_reading_continues() -> None:
-    with Journal.open(FOLDER, codec=Refusing(), disk=SimulatedDisk()) as journal:
-        journal.append_many([1, 2])
-        reader = journal.read()
-        for sequence in (1, 2):
-            with pytest.raises(UndecodableRecord, match=f"record {sequence}") as refused:
-                next(reader)
-            assert refused.value.sequence == sequence
-        assert list(reader) == []
-
-
-def test_json_refuses_what_would_not_come_back(tmp_path: Path) -> None:
-    with Journal.open(tmp_path) as journal:
-        for value in (float("nan"), {1, 2}):
-            with pytest.raises((TypeError, ValueError)):
-                journal.append(value)
-        assert journal.stat().last_sequence == 0
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,10 @@ ASKED: dict[str, Callable[[Any], object]] = {
     "send trigger key": lambda queue: queue.send(1, trigger=Every("1h"), key=HALF),
     "send many": lambda queue: queue.send_many([1], delay="soon"),
     "send many of nothing iterable": lambda queue: queue.send_many(5),
+    "send many of text": lambda queue: queue.send_many("abc"),
+    "send many of bytes": lambda queue: queue.send_many(b"abc"),
+    "send many of a mapping": lambda queue: queue.send_many({"a": 1}),
+    "send many of a message": lambda queue: queue.send_many(Message("abc")),
     "send many of an async generator": lambda queue: queue.send_many(yields_nothing()),
     "send many headers": lambda queue: queue.send_many([1], headers=[("a", "b")]),
     "send many surrogate": lambda queue: queue.send_many([1, HALF]),
@@ -115,6 +119,17 @@ def test_an_unknown_command_to_a_worker_is_bad_input(command: Any) -> None:  # n
 def test_what_no_queue_may_be_called_is_bad_input(builder: QueueBuilder[MessageQueue], name: Any) -> None:  # noqa: ANN401 - wrong types are the point
     with pytest.raises(BadInput):
         builder.name(name).build()
+
+
+def test_one_body_in_the_place_of_several_is_refused_by_its_type_and_length_without_being_quoted(
+    queue: MessageQueue,
+) -> None:
+    with pytest.raises(BadInput, match=r"one str of length 6 was given: give a list .* or send one by send") as refused:
+        queue.send_many("secret")
+    assert "secret" not in str(refused.value)
+    with pytest.raises(BadInput, match="one Message was given: give a list") as refused:
+        queue.send_many(Message("secret"))  # type: ignore[arg-type]  # the mistake this is about
+    assert "secret" not in str(refused.value)
 
 
 SETTLED: dict[str, Callable[[Any], object]] = {

@@ -85,6 +85,17 @@ def test_a_failed_message_comes_again_with_its_attempt_before_the_others_of_its_
     assert (again.body, again.attempt) == (1, 2)
 
 
+@pytest.mark.parametrize(("leased", "attempt"), [(1, 2), (2, 1)])
+def test_a_lease_that_expires_costs_an_attempt_only_if_it_was_the_only_one_of_its_process(
+    queue: MessageQueue, another: MessageQueue, clock: TimeMachine, leased: int, attempt: int
+) -> None:
+    alternating(queue)
+    assert [delivery.body for delivery in queue.receive(leased)] == [1, 2][:leased]
+    clock.advance("10m")
+    again = one(another)
+    assert (again.body, again.attempt) == (1, attempt)
+
+
 class UnderWay:
     """What handlers of several threads have in hand: in which order they got it, and how much of a group at most."""
 

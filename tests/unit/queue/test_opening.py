@@ -89,6 +89,13 @@ def test_an_unknown_setting_is_answered_with_those_that_can_be_changed(queue: Me
         queue.configure(colour="blue")
 
 
+def test_a_setting_that_is_no_duration_is_named(queue: MessageQueue, builder: QueueBuilder[MessageQueue]) -> None:
+    with pytest.raises(BadSetting, match=r"^backoff: 'soon' is not a duration: give seconds"):
+        queue.configure(backoff="soon")
+    with pytest.raises(BadSetting, match=r"^every: 'soon' is not a duration: give seconds"):
+        builder.name("letters").options(every="soon").build()
+
+
 def test_a_closed_queue_says_so(queue: MessageQueue) -> None:
     queue.close()
     queue.close()

@@ -356,7 +356,7 @@ def test_a_wrong_request_is_refused_and_nothing_is_there_of_it(
 
 
 def test_a_trigger_without_an_occurrence_takes_no_key(queue: MessageQueue, store: Store, clock: TimeMachine) -> None:
-    with pytest.raises(BadInput, match="no occurrence"):
+    with pytest.raises(BadInput, match="has passed: give a later moment"):
         queue.send("body", key=KEY, unique="reject", trigger=Once(clock.instant - timedelta(seconds=1)))
     assert everything(store) == set()
 

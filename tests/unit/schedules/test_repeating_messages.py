@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 
 from astyqueue.errors import BadInput, NotFound, ScheduleTaken
@@ -72,10 +74,14 @@ def test_the_key_of_a_message_with_a_trigger_is_its_own(queue: MessageQueue) -> 
 
 
 def test_a_trigger_without_an_occurrence_sends_nothing(queue: MessageQueue, clock: TimeMachine) -> None:
-    from astyqueue.clock import instant  # noqa: PLC0415 - only here
-
-    with pytest.raises(BadInput, match="no occurrence"):
-        queue.send("hello", trigger=Once(instant(clock.now() - 1)))
+    passed = clock.instant - timedelta(hours=1)
+    for trigger, told in (
+        (Once(passed), r"never be delivered: .*T.*Z has passed: give a later moment"),
+        (Every("1h", start=passed, end=passed), r"until its end, .*T.*Z: give a later end"),
+        (Every("1h", start=passed, count=1), r"give another one than Every\("),
+    ):
+        with pytest.raises(BadInput, match=told):
+            queue.send("hello", trigger=trigger)
     assert Schedules(queue).all() == []
 
 

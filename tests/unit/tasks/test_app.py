@@ -169,6 +169,24 @@ def test_a_call_is_sent_with_its_own_task(app: App) -> None:
         welcome.send_many([goodbye.call("ada")])
 
 
+@pytest.mark.parametrize("single", ["ada", b"ada", {"address": "ada"}, ["ada"], 5])
+def test_what_is_not_several_calls_is_refused_before_any_is_sent(app: App, single: Any) -> None:  # noqa: ANN401 - wrong types are the point
+    @app.task(name="welcome")
+    def welcome(address: str) -> None: ...
+
+    with pytest.raises(BadInput, match=r"several calls of task welcome, but .*one .*: give a list .* welcome.call"):
+        welcome.send_many(single)
+    assert app.open().counts().total == 0
+
+
+def test_one_call_in_the_place_of_several_is_refused(app: App) -> None:
+    @app.task(name="welcome")
+    def welcome(address: str) -> None: ...
+
+    with pytest.raises(BadInput, match=r"one Call was given: .* or send one by send"):
+        welcome.send_many(welcome.call("ada"))  # type: ignore[arg-type]  # the mistake this is about
+
+
 def test_arguments_that_the_task_does_not_take_are_refused_where_they_are_sent(app: App) -> None:
     @app.task(name="welcome")
     def welcome(address: str, lang: str = "en") -> None: ...
