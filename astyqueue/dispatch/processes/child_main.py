@@ -272,8 +272,9 @@ def main(incoming: int, outgoing: int, life_end: int) -> None:
     for address in addresses:
         with contextlib.suppress(BaseException):  # also SystemExit: the error is that of each attempt
             functions.at(address)
-    channel.send(("ready",))
-    serve(channel, functions, report_memory=report_memory)
+    with contextlib.suppress(BrokenPipeError):  # the parent has ended it, perhaps before it was ready
+        channel.send(("ready",))
+        serve(channel, functions, report_memory=report_memory)
     # Whatever a handler left behind, such as a thread: the parent looks after this process only with its next message.
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.setitimer(signal.ITIMER_REAL, EXITS_WITHIN)

@@ -7,7 +7,9 @@ import importlib
 import logging
 import os
 import signal
+import socket
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -220,3 +222,23 @@ def test_a_stop_ends_a_child_whose_import_does_not_end(
     dispatcher.stop()
     assert made[0]._process.wait(DEADLINE) == -signal.SIGKILL  # noqa: SLF001 - nothing else tells of its end
     assert lines.of("child_died") == []
+
+
+def test_a_child_that_its_parent_has_ended_before_it_is_ready_exits_without_a_traceback() -> None:
+    incoming, to_child = os.pipe()
+    from_child, outgoing = os.pipe()
+    life, life_of_child = socket.socketpair()
+    inherited = (incoming, outgoing, life_of_child.fileno())
+    call = f"from astyqueue.dispatch.processes.child_main import main; main{inherited}"
+    with (
+        life,
+        life_of_child,
+        subprocess.Popen([sys.executable, "-c", call], pass_fds=inherited, stderr=subprocess.PIPE) as child,
+    ):
+        os.close(incoming)
+        os.close(outgoing)
+        parent = Channel(from_child, to_child)
+        parent.send((logging.INFO, False, []))
+        parent.close()
+        assert child.communicate(timeout=DEADLINE) == (None, b"")
+    assert child.returncode == 0
