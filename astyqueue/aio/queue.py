@@ -216,7 +216,11 @@ class MessageQueue(QueueAdmin):
             await self.run(renew_until_stopped(self.core.claimer, self.clock, stopped, Wakeup(self.clock)))
 
     async def _settle(self, outcomes: list[tuple[BaseDelivery, Outcome]]) -> list[BaseDelivery]:
-        return await self.run(self.core.claimer.settle(outcomes))
+        try:
+            return await self.run(self.core.claimer.settle(outcomes))
+        except asyncio.CancelledError:  # perhaps no other task takes part, and would commit them
+            await complete(self._flush)
+            raise
 
     async def close(self) -> None:
         """Commit the buffered outcomes and close; leased messages are delivered again when their leases run out.

@@ -134,6 +134,11 @@ TWINS: Final = (
                 "                await complete(self._flush)\n            raise\n"
                 "        except BaseException:  # an interrupt may come when the steps have ended"
             ),
+            "        return self.run(self.core.claimer.settle(outcomes))": (
+                "        try:\n            return self.run(self.core.claimer.settle(outcomes))\n"
+                "        except asyncio.CancelledError:  # perhaps no other task takes part, and would commit them\n"
+                "            await complete(self._flush)\n            raise"
+            ),
             # Closing the deliveries cancels the task that renews, so nothing else ends its pause.
             "Callable[[], bool], pause: Wakeup": "Callable[[], bool]",
             "stopped, pause": "stopped, Wakeup(self.clock)",

@@ -208,6 +208,7 @@ def test_an_ack_that_was_cancelled_stands(play: Callable[[Scene], None], store: 
         await cancelled(acks[1])
         store.open.set()
         await acks[0]
+        await asyncio.wait([acks[1]])
         assert acks[1].cancelled()
         assert second.settled == "acked"
         leader.cancel()
@@ -215,6 +216,27 @@ def test_an_ack_that_was_cancelled_stands(play: Callable[[Scene], None], store: 
         await queue.send("something else")
         assert [delivery.body for delivery in await queue.receive(5)] == ["something else"]
         assert queue.stats.lost == 0
+
+    play(scene)
+
+
+@pytest.mark.parametrize("settle", [aio.Delivery.ack, aio.Delivery.release], ids=["acked", "released"])
+def test_an_outcome_is_committed_although_its_task_is_cancelled_before_the_commit_and_no_other_one_is_left(
+    play: Callable[[Scene], None], store: Slow, clock: TimeMachine, settle: Callable[[aio.Delivery], Awaitable[None]]
+) -> None:
+    async def scene(queue: aio.MessageQueue) -> None:
+        await queue.send("work")
+        [delivery] = await queue.receive(1)
+        clock.advance("6s")  # the settings are read before the outcome is committed
+        store.kept = Read
+        settling = asyncio.ensure_future(settle(delivery))
+        await store.when_entered()
+        await cancelled(settling)
+        store.open.set()
+        with pytest.raises(asyncio.CancelledError):
+            await settling
+        async with await aio.MessageQueue.builder().store(store).name("emails").clock(clock).build() as another:
+            assert (await another.counts()).in_flight == 0
 
     play(scene)
 
