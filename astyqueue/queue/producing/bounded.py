@@ -262,7 +262,10 @@ class BoundedProducer(Producer):
                 part.vetoed[place] = str(veto)
             else:
                 messages[place] = producer.adapted(message)
-        sent = yield from producer.send_many(messages.values(), _NO_OPTIONS)
+        try:
+            sent = yield from producer.send_many(messages.values(), _NO_OPTIONS)
+        except QueueFull as full:
+            raise full.after(report.sent) from full
         places = list(messages)
         for number, id_ in enumerate(sent.ids):
             part.ids[places[number]] = id_
