@@ -291,7 +291,7 @@ def test_the_error_counts_what_the_call_has_sent_to_both_queues_when_the_second_
 ) -> None:
     with MessageQueue.builder().store(store).name("later").clock(clock).options(max_messages=2).build() as later:
         queue.configure(max_messages=3, overflow="forward", overflow_to="later")
-        with pytest.raises(QueueFull, match="'later' is full.* 5 messages of this call were sent") as full:
+        with pytest.raises(QueueFull, match=r"'later' is full.* 5 messages of this call were sent") as full:
             queue.send_many(range(10))
         assert full.value.sent == len(bodies(queue)) + len(bodies(later)) == 5
 
