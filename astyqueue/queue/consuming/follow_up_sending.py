@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Final
+from weakref import WeakKeyDictionary
 
 from astyqueue import ids
 from astyqueue.errors import AstyqueueError, StoreError
@@ -36,7 +37,8 @@ class FollowUpSending:
         self._process = process
         self._recorder = recorder
         self._announce = announce
-        self._sends: dict[FollowUpQueue, FollowUpSends] = {}
+        # Weak: a handler may open the queue that it sends to anew for each message.
+        self._sends: WeakKeyDictionary[FollowUpQueue, FollowUpSends] = WeakKeyDictionary()
         self._committed: list[FollowUp] = []
 
     def send_before(self, acks: Sequence[PendingOutcome]) -> Steps[dict[BaseDelivery, AstyqueueError]]:

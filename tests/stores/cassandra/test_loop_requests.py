@@ -96,9 +96,7 @@ def test_steps_go_on_with_each_answer_and_with_those_that_came_before() -> None:
     play(scene)
 
 
-def test_steps_go_on_with_an_answer_in_the_thread_of_the_loop_as_when_a_call_there_closes_the_session() -> (
-    None
-):
+def test_steps_go_on_with_an_answer_in_the_thread_of_the_loop_as_when_a_call_there_closes_the_session() -> None:
     async def scene(requests: LoopRequests) -> None:
         first, second = Asked(), Asked()
         outcome = requests.begin(steps(first, second))
