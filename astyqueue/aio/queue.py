@@ -33,7 +33,7 @@ from astyqueue.queue.producing.producer import SendReport, Sent, send_as_they_co
 from astyqueue.queue.queue import MessageQueue as Blocking
 from astyqueue.queue.runtime import QueueRuntime, ReceiveRequest
 from astyqueue.store import Store
-from astyqueue.stores.async_adapter import as_async
+from astyqueue.stores.async_adapter import as_async, opened_in_thread
 from astyqueue.triggers import Trigger
 from astyqueue.waiting import Wakeup
 
@@ -250,7 +250,10 @@ class MessageQueue(QueueAdmin):
 
 
 async def _build(builder: QueueBuilder[Awaitable[MessageQueue]]) -> MessageQueue:
-    store = await asyncio.to_thread(builder.open_store)
+    if builder.owns_store:
+        store = await opened_in_thread(builder.open_store)
+    else:
+        store = await asyncio.to_thread(builder.open_store)
     try:
         observers = builder.observers
         core = await arun(builder.opening(store, observers), as_async(store), observers)

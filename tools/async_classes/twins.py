@@ -157,7 +157,10 @@ TWINS: Final = (
                 "        return self.run(self.core.send_many(items, defaults))"
             ),
             # The store is opened, and closed after an error, by a call that blocks.
-            "builder.open_store()": "await asyncio.to_thread(builder.open_store)",
+            "    store = builder.open_store()": (
+                "    if builder.owns_store:\n        store = await opened_in_thread(builder.open_store)\n"
+                "    else:\n        store = await asyncio.to_thread(builder.open_store)"
+            ),
             "observers), store, ": "observers), as_async(store), ",
             "        core.start_spool()": "        await asyncio.to_thread(core.start_spool)",
             "return self.core.spool": "return Spool(self.core.spool)",
@@ -171,7 +174,7 @@ TWINS: Final = (
             "from astyqueue.queue.delivery_loop import renew_until_stopped",
             "from astyqueue.queue.producing.producer import send_as_they_come",
             "from astyqueue.queue.queue import MessageQueue as Blocking",
-            "from astyqueue.stores.async_adapter import as_async",
+            "from astyqueue.stores.async_adapter import as_async, opened_in_thread",
         ),
     ),
     Twin(
@@ -188,7 +191,10 @@ TWINS: Final = (
             "Use `connect(url)`": "Use `await connect(url)`",
             "self.store = store": "self._blocking = store\n        self.store = as_async(store)",
             ".store(self.store)": ".store(self._blocking)",
-            "open_store(url,": "await asyncio.to_thread(open_store, url,",
+            "    return Connection(open_store(url, clock=used, create=create), clock,": (
+                "    opened = await opened_in_thread(partial(open_store, url, clock=used, create=create))\n"
+                "        return Connection(opened, clock,"
+            ),
             "self._spools.close()": "await asyncio.to_thread(self._spools.close)",
             "    def queue(self, name: str,": (
                 "    @property\n    def blocking(self) -> Blocking:\n"
@@ -201,8 +207,9 @@ TWINS: Final = (
         awaited=("self.store.close", "builder.name(name).options(**settings).build"),
         imports=(
             "import asyncio",
+            "from functools import partial",
             "from astyqueue.queue.connection import Connection as Blocking",
-            "from astyqueue.stores.async_adapter import as_async",
+            "from astyqueue.stores.async_adapter import as_async, opened_in_thread",
         ),
     ),
     Twin(

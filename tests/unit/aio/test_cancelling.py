@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -290,3 +291,50 @@ def test_steps_learn_the_answer_before_the_cancellation_comes(
 
     asyncio.run(asyncio.wait_for(whole(), timeout=30))
     assert heard == ["away" if error else [[]]]
+
+
+class Opening:
+    """Opens a store once a test says so, and notes that it was closed."""
+
+    def __init__(self, clock: TimeMachine) -> None:
+        self.store = Faulty(MemoryStore(clock))
+        self.entered, self.open, self.closed = threading.Event(), threading.Event(), threading.Event()
+
+    def __call__(self, *_: object, **__: object) -> Faulty:
+        self.entered.set()
+        assert self.open.wait(DEADLINE)
+        return self.store
+
+    def watch(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(self.store, "close", self.closed.set)
+
+
+@pytest.mark.parametrize("opened", [False, True], ids=["while it is opened", "when it is open"])
+@pytest.mark.parametrize("way", ["connect", "build"])
+def test_a_store_that_is_opened_for_a_cancelled_task_is_closed(
+    clock: TimeMachine, monkeypatch: pytest.MonkeyPatch, way: str, *, opened: bool
+) -> None:
+    opening = Opening(clock)
+    opening.watch(monkeypatch)
+    monkeypatch.setattr("astyqueue.aio.connection.open_store", opening)
+    monkeypatch.setattr("astyqueue.queue.builder.open_store", opening)
+
+    async def whole() -> None:
+        threads = ThreadPoolExecutor(1)
+        asyncio.get_running_loop().set_default_executor(threads)
+        if way == "connect":
+            task: asyncio.Future[object] = asyncio.ensure_future(aio.connect("memory://"))
+        else:
+            task = asyncio.ensure_future(aio.MessageQueue.builder().store("memory://").name("emails").build())
+        await asyncio.wait([task], timeout=0)
+        assert opening.entered.wait(DEADLINE)
+        if opened:
+            opening.open.set()
+            threads.submit(int).result(DEADLINE)  # done after the opening, of which the loop has not heard
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        opening.open.set()
+        assert await asyncio.to_thread(opening.closed.wait, DEADLINE)
+
+    asyncio.run(asyncio.wait_for(whole(), timeout=30))
