@@ -227,16 +227,22 @@ class MessageQueue(QueueAdmin):
 
         What is in a spool is forwarded for a bounded time first; the rest stays on the disk for the next process.
         """
-        if self._core.closed:
-            return
         try:
-            await self.run(self._core.close_spool())
-            await self._flush()
-            await self.run(self._core.claimer.leave(for_good=True))
-        finally:
-            self._core.close()
-            if self._owns_store:
+            await self._finish()
+        finally:  # another caller that closes it too may not be done yet: then that one closes it
+            if self._core.closed and self._owns_store:
                 await self.store.close()
+
+    async def _finish(self) -> None:
+        """Do what waits, and close the queue, but not its store; nothing if it is closed."""
+        try:
+            core = self.core
+        except Closed:
+            return
+        with core.closing():
+            await self.run(core.close_spool())
+            await self.run(core.claimer.flush())
+            await self.run(core.claimer.leave(for_good=True))
 
     async def __aenter__(self) -> Self:
         """Close the queue on leaving the block."""

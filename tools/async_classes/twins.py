@@ -126,7 +126,7 @@ TWINS: Final = (
                 "        return Blocking(self._core, self._blocking)\n\n    @property\n    def clock(self)"
             ),
             "        self._keepers: dict[int, RenewalThread] = {}\n": "",
-            "            self._keeper().join()\n": "",
+            "            if self._core.closed:\n                self._keeper().join()\n": "",
             "import Later, RenewalThread, delivery_loop, renew_until_stopped": "import Deliveries, Later, complete",
             "        except BaseException:  # an interrupt or a cancellation may come when the steps have ended": (
                 "        except asyncio.CancelledError:\n            core.give_back(order)\n"
