@@ -6,14 +6,17 @@ import asyncio
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Final
 
 import pytest
 
-from astyqueue import MessageQueue, aio
+from astyqueue import MessageQueue, aio, connect
 from astyqueue.errors import Closed
 from astyqueue.protocol.steps import Commit, Request, Send
 from astyqueue.queue.builder import QueueBuilder
+from astyqueue.spool import Spool, SpoolFolder
+from astyqueue.spool.forwarder import Forwarder
 from astyqueue.store import HISTORY, Named, Store
 from astyqueue.testing import TimeMachine
 from astyqueue.testing.faults import Faulty
@@ -113,3 +116,36 @@ def test_a_queue_that_was_closed_as_one_for_threads_still_closes_its_store(store
         assert store.is_closed
 
     in_a_loop(scene)
+
+
+@pytest.mark.parametrize("closes", ["connection", "queue"])
+def test_a_connection_that_is_closed_while_another_thread_has_its_spools_forwarded_keeps_its_store_open_until_then(
+    store: Held, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, closes: str
+) -> None:
+    begun, drain, close = threading.Event(), Forwarder.drain, Spool.close
+
+    def drained(forwarder: Forwarder, timeout: int, *, patient: bool) -> bool:
+        begun.set()
+        return drain(forwarder, timeout, patient=patient)
+
+    def closed(spool: Spool) -> None:
+        if begun.is_set():  # the second one: it may wait from here on
+            store.open.set()
+        close(spool)
+
+    monkeypatch.setattr(Forwarder, "drain", drained)
+    monkeypatch.setattr(Spool, "close", closed)
+    monkeypatch.setattr("astyqueue.stores.lazy_store.open_store", lambda *_, **__: store)
+    connection = connect("memory://", spool=tmp_path)
+    queue = connection.queue("emails")
+    store.holds = lambda request: isinstance(request, Commit) and request.batch.row.startswith("emails:")
+    queue.send("work")
+    assert store.entered.wait(DEADLINE)
+    with ThreadPoolExecutor(1) as threads:
+        first = threads.submit(connection.close if closes == "connection" else queue.close)
+        assert begun.wait(DEADLINE)
+        connection.close()
+        store.open.set()
+        first.result(DEADLINE)
+    assert sum(one.messages for one in SpoolFolder(tmp_path, "emails").states()) == 0
+    assert store.is_closed
