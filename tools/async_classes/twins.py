@@ -93,7 +93,7 @@ TWINS: Final = (
             "-> Iterator[Event]": "-> AsyncGenerator[Event, None]",
             "-> Iterator[Found]": "-> AsyncGenerator[Found, None]",
             "yield from self.run(inspection.next_browsed(self.core, browser))": (
-                "for found in self.run(inspection.next_browsed(self.core, browser)):\n                yield found"
+                "for found in self.run(inspection.next_browsed(self.core, browser)):\n                    yield found"
             ),
         },
         imports=("from collections.abc import AsyncGenerator",),
