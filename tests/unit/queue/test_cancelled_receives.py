@@ -9,9 +9,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import pytest
 
 from astyqueue import Hook, Message, MessageQueue, Vetoed
+from astyqueue.errors import OutcomeUnknown
 from astyqueue.protocol.layout.columns import Type
 from astyqueue.protocol.steps import Commit, Request
 from astyqueue.queue.consuming.leader_follower import Leadership
+from astyqueue.queue.consuming.lease_table import LeaseTable
 from astyqueue.queue.consuming.waiters import Waiters
 from astyqueue.queue.delivery.base_delivery import BaseDelivery, Waiter
 from astyqueue.queue.delivery.delivery import Received
@@ -181,3 +183,32 @@ def test_a_thread_that_is_interrupted_while_it_joins_the_line_leaves_it(
             assert [delivery.body for delivery in receiving.result(timeout=DEADLINE)] == ["work"]
         finally:
             queue.close()
+
+
+def test_a_thread_that_is_interrupted_after_it_committed_for_another_leaves_that_one_and_a_close_not_waiting(
+    clock: TimeMachine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = MessageQueue.builder().store(MemoryStore(clock)).name("emails").clock(clock).build()
+    queue.send("work")
+    [delivery] = queue.receive()
+    settled = LeaseTable.settled
+
+    def interrupted(*_: object) -> None:
+        monkeypatch.setattr(LeaseTable, "settled", settled)
+        raise KeyboardInterrupt
+
+    with ThreadPoolExecutor(3) as threads:
+        leading = threads.submit(queue.receive, 1, "1h")
+        clock.when_waiting(1)
+        monkeypatch.setattr(LeaseTable, "settled", interrupted)
+        acking = threads.submit(delivery.ack)
+        try:
+            with pytest.raises(KeyboardInterrupt):
+                leading.result(DEADLINE)
+            with pytest.raises(OutcomeUnknown):
+                acking.result(DEADLINE)
+            assert queue.counts().total == 0
+            threads.submit(queue.close).result(DEADLINE)
+        except TimeoutError:
+            queue.core.close()  # or the threads would wait for ever
+            raise
