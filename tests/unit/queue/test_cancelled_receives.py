@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
+import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from types import FrameType
 
 import pytest
 
@@ -212,3 +216,33 @@ def test_a_thread_that_is_interrupted_after_it_committed_for_another_leaves_that
         except TimeoutError:
             queue.core.close()  # or the threads would wait for ever
             raise
+
+
+def test_a_thread_that_is_interrupted_at_any_call_while_it_leaves_the_line_has_left_it(clock: TimeMachine) -> None:
+    queue = MessageQueue.builder().store(MemoryStore(clock)).name("emails").clock(clock).build()
+    calls = 0
+
+    def interrupt(frame: FrameType, event: str, _: object) -> None:
+        nonlocal calls
+        if event == "call" and frame.f_back and frame.f_back.f_code.co_name == "_in_line":
+            calls += 1
+            if calls == at:
+                sys.setprofile(None)
+                raise KeyboardInterrupt
+
+    with ThreadPoolExecutor(1) as threads:
+        for at in itertools.count(1):
+            calls = 0
+            sys.setprofile(interrupt)
+            with contextlib.suppress(KeyboardInterrupt):
+                queue.receive()
+            sys.setprofile(None)
+            if calls < at:
+                break
+            receiving = threads.submit(queue.receive)
+            try:
+                assert list(receiving.result(DEADLINE)) == []
+            except TimeoutError:
+                queue.core.close()
+                raise
+    queue.close()
