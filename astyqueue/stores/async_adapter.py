@@ -132,7 +132,13 @@ class Threaded:
         if self._process != os.getpid():  # a fork copies no threads, and an executor does not notice
             self._threads, self._process = self._new_threads(), os.getpid()
         outcome: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._threads.submit(_carry_out, verb, outcome, self._calls.here())
+        calls = self._calls.here()
+        try:
+            self._threads.submit(_carry_out, verb, outcome, calls)
+        except RuntimeError:
+            if self._closed:  # by a task of another loop, meanwhile
+                return verb()
+            raise
         return await outcome
 
     def _new_threads(self) -> ThreadPoolExecutor:
