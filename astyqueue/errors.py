@@ -191,6 +191,12 @@ class QueueFull(AstyqueueError):
             "block, drop_oldest or forward"
         )
 
+    def after(self, before: int) -> QueueFull:
+        """The same for a call that had sent this number of messages before it came to the ones that this counts."""
+        return QueueFull(
+            self.queue, counted=self.counted, limit=self.limit, waited=self.waited, sent=before + self.sent
+        )
+
 
 class Vetoed(AstyqueueError):
     """A hook refused a send or a settle; nothing was changed."""

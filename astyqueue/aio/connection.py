@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from functools import partial
 from types import TracebackType
 from typing import Self
 
@@ -22,7 +23,7 @@ from astyqueue.queue.row_sharing.idle_queues import ActivityWatch
 from astyqueue.spool import ConnectionSpools, GivenSpool, SpoolOptions
 from astyqueue.store import Store
 from astyqueue.stores import open_store
-from astyqueue.stores.async_adapter import as_async
+from astyqueue.stores.async_adapter import as_async, opened_in_thread
 from astyqueue.stores.lazy_store import reopened
 from astyqueue.triggers import Triggers
 
@@ -130,8 +131,7 @@ async def connect(
     """
     used = clock or SystemClock()
     if spool is None:
-        return Connection(
-            await asyncio.to_thread(open_store, url, clock=used, create=create), clock, triggers, observers, hooks=hooks
-        )
+        opened = await opened_in_thread(partial(open_store, url, clock=used, create=create))
+        return Connection(opened, clock, triggers, observers, hooks=hooks)
     spools = ConnectionSpools(SpoolOptions.given(spool))
     return Connection(reopened(url, clock=used, create=create), clock, triggers, observers, hooks=hooks, spools=spools)

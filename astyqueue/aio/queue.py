@@ -33,7 +33,7 @@ from astyqueue.queue.producing.producer import SendReport, Sent, send_as_they_co
 from astyqueue.queue.queue import MessageQueue as Blocking
 from astyqueue.queue.runtime import QueueRuntime, ReceiveRequest
 from astyqueue.store import Store
-from astyqueue.stores.async_adapter import as_async
+from astyqueue.stores.async_adapter import as_async, opened_in_thread
 from astyqueue.triggers import Trigger
 from astyqueue.waiting import Wakeup
 
@@ -217,23 +217,33 @@ class MessageQueue(QueueAdmin):
             await self.run(renew_until_stopped(self.core.claimer, self.clock, stopped, Wakeup(self.clock)))
 
     async def _settle(self, outcomes: list[tuple[BaseDelivery, Outcome]]) -> list[BaseDelivery]:
-        return await self.run(self.core.claimer.settle(outcomes))
+        try:
+            return await self.run(self.core.claimer.settle(outcomes))
+        except asyncio.CancelledError:  # perhaps no other task takes part, and would commit them
+            await complete(self._flush)
+            raise
 
     async def close(self) -> None:
         """Commit the buffered outcomes and close; leased messages are delivered again when their leases run out.
 
         What is in a spool is forwarded for a bounded time first; the rest stays on the disk for the next process.
         """
-        if self._core.closed:
-            return
         try:
-            await self.run(self._core.close_spool())
-            await self._flush()
-            await self.run(self._core.claimer.leave(for_good=True))
-        finally:
-            self._core.close()
-            if self._owns_store:
+            await self._finish()
+        finally:  # another caller that closes it too may not be done yet: then that one closes it
+            if self._core.closed and self._owns_store:
                 await self.store.close()
+
+    async def _finish(self) -> None:
+        """Do what waits, and close the queue, but not its store; nothing if it is closed."""
+        try:
+            core = self.core
+        except Closed:
+            return
+        with core.closing():
+            await self.run(core.close_spool())
+            await self.run(core.claimer.flush())
+            await self.run(core.claimer.leave(for_good=True))
 
     async def __aenter__(self) -> Self:
         """Close the queue on leaving the block."""
@@ -247,7 +257,10 @@ class MessageQueue(QueueAdmin):
 
 
 async def _build(builder: QueueBuilder[Awaitable[MessageQueue]]) -> MessageQueue:
-    store = await asyncio.to_thread(builder.open_store)
+    if builder.owns_store:
+        store = await opened_in_thread(builder.open_store)
+    else:
+        store = await asyncio.to_thread(builder.open_store)
     try:
         observers = builder.observers
         core = await arun(builder.opening(store, observers), as_async(store), observers)

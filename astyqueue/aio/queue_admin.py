@@ -56,8 +56,7 @@ class QueueAdmin:
 
     def __repr__(self) -> str:
         """The queue, and what its consumers in this process hold and wait for."""
-        closed = ", closed" if self._core.closed else ""
-        return f"<{type(self).__name__} {self.name}: {self._core.claimer!r}{closed}>"
+        return f"<{type(self).__name__} {self.name}: {self._core.claimer!r}{', closed' if self._core.closed else ''}>"
 
     async def run(self, steps: Steps[T]) -> T:
         """Carry out steps against this queue's store, in this task."""
@@ -163,9 +162,10 @@ class QueueAdmin:
         return self._browsed(inspection.open_browser(self.core, since, after, follow=follow))
 
     async def _browsed(self, browser: MessageBrowser) -> AsyncGenerator[Found, None]:
-        while not self._core.closed and (browser.follows or not browser.over):
-            for found in await self.run(inspection.next_browsed(self.core, browser)):
-                yield found
+        with inspection.until_closed(browser):
+            while browser.follows or not browser.over:
+                for found in await self.run(inspection.next_browsed(self.core, browser)):
+                    yield found
 
     async def permits(self) -> QueuePermits:
         """Which processes may claim, and which stand by, if `max_active_processes` limits how many claim at a time."""

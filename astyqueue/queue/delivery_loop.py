@@ -57,15 +57,15 @@ class RenewalThread:
         self._threads: list[threading.Thread] = []
 
     def __enter__(self) -> None:
-        """Start the thread unless another caller did."""
+        """Start the thread unless another caller did; one that cannot is not inside, so that the next caller tries."""
         with self._lock:
-            self._inside += 1
-            if self._inside == 1:
+            if not self._inside:
                 self._stop, self._pause = threading.Event(), Wakeup(self._clock)
                 args = self._stop.is_set, self._pause
                 thread = threading.Thread(target=self._keeping, args=args, name="astyqueue:renewal", daemon=True)
                 thread.start()
                 self._threads = [*filter(threading.Thread.is_alive, self._threads), thread]
+            self._inside += 1
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

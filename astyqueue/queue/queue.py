@@ -225,17 +225,24 @@ class MessageQueue(QueueAdmin):
 
         What is in a spool is forwarded for a bounded time first; the rest stays on the disk for the next process.
         """
-        if self._core.closed:
-            return
         try:
-            self.run(self._core.close_spool())
-            self._flush()
-            self.run(self._core.claimer.leave(for_good=True))
-        finally:
-            self._core.close()
-            self._keeper().join()
-            if self._owns_store:
+            self._finish()
+        finally:  # another caller that closes it too may not be done yet: then that one closes it
+            if self._core.closed:
+                self._keeper().join()
+            if self._core.closed and self._owns_store:
                 self.store.close()
+
+    def _finish(self) -> None:
+        """Do what waits, and close the queue, but not its store; nothing if it is closed."""
+        try:
+            core = self.core
+        except Closed:
+            return
+        with core.closing():
+            self.run(core.close_spool())
+            self.run(core.claimer.flush())
+            self.run(core.claimer.leave(for_good=True))
 
     def __enter__(self) -> Self:
         """Close the queue on leaving the block."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import secrets
 import socket
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -120,6 +121,7 @@ class QueueRuntime:
         self.follow_ups = self._new_follow_ups()
         self.terms = RetryPolicy(self.process.now, self.settings_sync, random.random)
         self.closed = False
+        self._closing: list[object] = []
         self._in_children: dict[int, QueueRuntime] = {}
 
     def __repr__(self) -> str:
@@ -226,6 +228,17 @@ class QueueRuntime:
         """Forward what is in the spool for a bounded time, if there is a spool."""
         if self.spooling is not None:
             yield from call_local(self.spooling.spool.close)
+
+    @contextlib.contextmanager
+    def closing(self) -> Iterator[None]:
+        """Close when the block ends; of several at once, the last one closes: the others have requests under way."""
+        self._closing.append(me := object())
+        try:
+            yield
+        finally:
+            self._closing.remove(me)
+            if not self._closing:
+                self.close()
 
     def close(self) -> None:
         """Deliver and settle nothing more here; threads and tasks that wait get Closed."""

@@ -101,6 +101,7 @@ class Spool:
         self._journals: OpenJournals | None = None
         self._forwarder: Forwarder | None = None
         self._closed = False
+        self._over: Final = threading.Event()
 
     def anew(self) -> Spool:
         """The same for a forked child, with a journal of its own."""
@@ -181,11 +182,20 @@ class Spool:
         with self._lock:
             forwarder, was_closed = self._forwarder, self._closed
             self._closed = True
-        self._among.remove(self)
-        if forwarder is None or was_closed:
+        if forwarder is None:
             return
-        forwarder.drain(self._options.drain_us, patient=False)
-        if not forwarder.close(_PATIENCE_US):
+        if (
+            was_closed
+        ):  # what follows for a caller, such as the end of the store, would cut short what another has begun
+            self._over.wait((self._options.drain_us + _PATIENCE_US) / SECOND)
+            return
+        try:
+            forwarder.drain(self._options.drain_us, patient=False)
+            has_ended = forwarder.close(_PATIENCE_US)
+        finally:
+            self._among.remove(self)
+            self._over.set()
+        if not has_ended:
             return
         with self._files:
             left = self.folder.state(forwarder.journals.own.number).messages
@@ -213,5 +223,6 @@ class Spool:
         """Close the files of the journals without a write and without a lock: then their locks end with the parent."""
         self._closed = True
         self._among.remove(self)
+        self._over.set()
         if self._journals is not None:
             self._journals.abandon()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -19,6 +20,45 @@ U = TypeVar("U")
 def as_async(store: Store) -> AsyncStore:
     """The store for tasks of event loops; closing it closes `store`."""
     return store.as_async() if isinstance(store, AsyncCapableStore) else Threaded(store)
+
+
+async def opened_in_thread(opening: Callable[[], Store]) -> Store:
+    """The store that a call opens, made in a thread.
+
+    A task that is cancelled meanwhile stops at once, and the store is closed when it is open.
+    """
+    kept = _Opening(opening)
+    try:
+        return await asyncio.to_thread(kept.open)
+    except asyncio.CancelledError:
+        if (unwanted := kept.give_up()) is not None:
+            asyncio.get_running_loop().run_in_executor(None, unwanted.close)
+        raise
+
+
+class _Opening:
+    """A store that a thread opens for a task, which may give it up meanwhile: one of both closes it then."""
+
+    def __init__(self, opening: Callable[[], Store]) -> None:
+        self._opening = opening
+        self._lock = threading.Lock()
+        self._store: Store | None = None
+        self._given_up = False
+
+    def open(self) -> Store:
+        """Open it, in a thread; close it if it was given up before."""
+        store = self._opening()
+        with self._lock:
+            self._store, unwanted = store, self._given_up
+        if unwanted:
+            store.close()
+        return store
+
+    def give_up(self) -> Store | None:
+        """Have the thread close it once it is open; returns it if it is open now: then the caller closes it."""
+        with self._lock:
+            self._given_up = True
+            return self._store
 
 
 class Inline:
@@ -92,7 +132,13 @@ class Threaded:
         if self._process != os.getpid():  # a fork copies no threads, and an executor does not notice
             self._threads, self._process = self._new_threads(), os.getpid()
         outcome: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._threads.submit(_carry_out, verb, outcome, self._calls.here())
+        calls = self._calls.here()
+        try:
+            self._threads.submit(_carry_out, verb, outcome, calls)
+        except RuntimeError:
+            if self._closed:  # by a task of another loop, meanwhile
+                return verb()
+            raise
         return await outcome
 
     def _new_threads(self) -> ThreadPoolExecutor:

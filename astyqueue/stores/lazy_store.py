@@ -78,12 +78,17 @@ class ReopenedStore:
         return self._locks.setdefault(os.getpid(), threading.Lock())
 
     def _carried_out(self, verb: Callable[[Store], T]) -> T:
-        store = self._opened()
-        try:
-            return verb(store)
-        except StoreGone:
-            self._leave(store)
-            raise
+        while True:
+            store = self._opened()
+            try:
+                return verb(store)
+            except StoreGone:
+                self._leave(store)
+                raise
+            except Closed:
+                # Another thread found it gone, and left it before the verb began: the one opened anew carries it out.
+                if self._closed or self._store is store:
+                    raise
 
     def _opened(self) -> Store:
         store = self._store

@@ -29,6 +29,7 @@ from astyqueue.store import (
 from astyqueue.stores import open_store
 from astyqueue.stores.async_adapter import Threaded, as_async
 from astyqueue.stores.cassandra import CassandraStore
+from astyqueue.stores.threadsafe_calls import LoopCalls, PerLoop
 from astyqueue.testing import TimeMachine
 from tests.support.forks import beside_threads, in_a_fork
 
@@ -68,6 +69,26 @@ def test_after_close_every_verb_says_so(store: Store) -> None:
                 await verb
 
     asyncio.run(use(Threaded(store)))
+
+
+def test_a_verb_that_begins_while_a_task_of_another_loop_closes_it_says_so(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    awaited, here = Threaded(store), PerLoop.here
+
+    def closed_meanwhile(per_loop: PerLoop[LoopCalls]) -> LoopCalls:
+        monkeypatch.setattr(PerLoop, "here", here)
+        closing = threading.Thread(target=lambda: asyncio.run(awaited.close()))
+        closing.start()
+        closing.join(DEADLINE)
+        return here(per_loop)
+
+    async def use() -> None:
+        with pytest.raises(Closed):
+            await awaited.read(WANTED)
+
+    monkeypatch.setattr(PerLoop, "here", closed_meanwhile)
+    asyncio.run(use())
 
 
 def test_many_tasks_use_it_at_once(store: Store) -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from astyqueue import ids
 from astyqueue.errors import Closed, StoreGone, StoreUnavailable
+from astyqueue.protocol.steps import Read, Request, Send
 from astyqueue.store import Batch, Name, Named, Put, Store
 from astyqueue.stores import open_store
 from astyqueue.stores.lazy_store import ReopenedStore
@@ -73,6 +74,26 @@ def test_one_that_is_gone_is_closed_and_opened_anew(opening: Opening, clock: Tim
         old.send(BATCH)
     opening.store = open_store("memory://", clock=clock)
     store.send(BATCH)
+    assert opening.attempts == 2
+
+
+def test_a_request_under_way_while_another_one_finds_it_gone_goes_to_the_one_opened_anew(
+    opening: Opening, clock: TimeMachine
+) -> None:
+    class Meanwhile(Failing):
+        """Before the second request is carried out, a third one finds that the store is gone."""
+
+        def perform(self, request: Request) -> object:
+            if isinstance(request, Read):
+                opening.store = open_store("memory://", clock=clock)
+                with pytest.raises(StoreGone):
+                    store.send(BATCH)
+            return super().perform(request)
+
+    opening.store = Meanwhile(opening.store, StoreGone("replaced"), at=2, of=(Send,))
+    store = ReopenedStore(opening, clock)
+    store.send(BATCH)
+    assert store.read((Named("row", (NAME,)),)) == [[]]
     assert opening.attempts == 2
 
 

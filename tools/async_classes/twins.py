@@ -93,7 +93,7 @@ TWINS: Final = (
             "-> Iterator[Event]": "-> AsyncGenerator[Event, None]",
             "-> Iterator[Found]": "-> AsyncGenerator[Found, None]",
             "yield from self.run(inspection.next_browsed(self.core, browser))": (
-                "for found in self.run(inspection.next_browsed(self.core, browser)):\n                yield found"
+                "for found in self.run(inspection.next_browsed(self.core, browser)):\n                    yield found"
             ),
         },
         imports=("from collections.abc import AsyncGenerator",),
@@ -126,13 +126,18 @@ TWINS: Final = (
                 "        return Blocking(self._core, self._blocking)\n\n    @property\n    def clock(self)"
             ),
             "        self._keepers: dict[int, RenewalThread] = {}\n": "",
-            "            self._keeper().join()\n": "",
+            "            if self._core.closed:\n                self._keeper().join()\n": "",
             "import Later, RenewalThread, delivery_loop, renew_until_stopped": "import Deliveries, Later, complete",
             "        except BaseException:  # an interrupt or a cancellation may come when the steps have ended": (
                 "        except asyncio.CancelledError:\n            core.give_back(order)\n"
                 "            if order.given_back:  # perhaps no other task takes part, and would commit it\n"
                 "                await complete(self._flush)\n            raise\n"
                 "        except BaseException:  # an interrupt may come when the steps have ended"
+            ),
+            "        return self.run(self.core.claimer.settle(outcomes))": (
+                "        try:\n            return self.run(self.core.claimer.settle(outcomes))\n"
+                "        except asyncio.CancelledError:  # perhaps no other task takes part, and would commit them\n"
+                "            await complete(self._flush)\n            raise"
             ),
             # Closing the deliveries cancels the task that renews, so nothing else ends its pause.
             "Callable[[], bool], pause: Wakeup": "Callable[[], bool]",
@@ -152,7 +157,10 @@ TWINS: Final = (
                 "        return self.run(self.core.send_many(items, defaults))"
             ),
             # The store is opened, and closed after an error, by a call that blocks.
-            "builder.open_store()": "await asyncio.to_thread(builder.open_store)",
+            "    store = builder.open_store()": (
+                "    if builder.owns_store:\n        store = await opened_in_thread(builder.open_store)\n"
+                "    else:\n        store = await asyncio.to_thread(builder.open_store)"
+            ),
             "observers), store, ": "observers), as_async(store), ",
             "        core.start_spool()": "        await asyncio.to_thread(core.start_spool)",
             "return self.core.spool": "return Spool(self.core.spool)",
@@ -166,7 +174,7 @@ TWINS: Final = (
             "from astyqueue.queue.delivery_loop import renew_until_stopped",
             "from astyqueue.queue.producing.producer import send_as_they_come",
             "from astyqueue.queue.queue import MessageQueue as Blocking",
-            "from astyqueue.stores.async_adapter import as_async",
+            "from astyqueue.stores.async_adapter import as_async, opened_in_thread",
         ),
     ),
     Twin(
@@ -186,7 +194,10 @@ TWINS: Final = (
             "Use `connect(url)`": "Use `await connect(url)`",
             "self.store = store": "self._blocking = store\n        self.store = as_async(store)",
             ".store(self.store)": ".store(self._blocking)",
-            "open_store(url,": "await asyncio.to_thread(open_store, url,",
+            "    return Connection(open_store(url, clock=used, create=create), clock,": (
+                "    opened = await opened_in_thread(partial(open_store, url, clock=used, create=create))\n"
+                "        return Connection(opened, clock,"
+            ),
             "self._spools.close()": "await asyncio.to_thread(self._spools.close)",
             "    def queue(self, name: str,": (
                 "    @property\n    def blocking(self) -> Blocking:\n"
@@ -199,8 +210,9 @@ TWINS: Final = (
         awaited=("self.store.close", "builder.name(name).options(**settings).build"),
         imports=(
             "import asyncio",
+            "from functools import partial",
             "from astyqueue.queue.connection import Connection as Blocking",
-            "from astyqueue.stores.async_adapter import as_async",
+            "from astyqueue.stores.async_adapter import as_async, opened_in_thread",
         ),
     ),
     Twin(

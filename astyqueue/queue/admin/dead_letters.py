@@ -92,7 +92,7 @@ class RedriveOptions:
     @property
     def page(self) -> int:
         """Messages in one commit: a tenth of a second's worth, so that the rate is even."""
-        return _PAGE if self.rate is None else max(1, min(_PAGE, int(self.rate / 10)))
+        return _PAGE if self.rate is None else max(1, int(min(_PAGE, self.rate / 10)))
 
 
 def dead_letters(core: QueueRuntime, limit: int, where: Where) -> Steps[list[DeadLetter]]:

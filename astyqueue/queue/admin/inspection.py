@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from typing import Final
 
 from astyqueue import ids
 from astyqueue.durations import instant_of
-from astyqueue.errors import BadInput, NotFound, Undecodable
+from astyqueue.errors import BadInput, Closed, NotFound, Undecodable
 from astyqueue.model.envelope import MessageId
 from astyqueue.model.event import kind_of
 from astyqueue.model.explanation import Explanation, explained
@@ -106,6 +107,19 @@ def open_browser(
     return MessageBrowser(
         core.process, core.ring, begin=begin if after is None else id_of(core, after).id, follow=follow
     )
+
+
+@contextlib.contextmanager
+def until_closed(browser: MessageBrowser) -> Iterator[None]:
+    """End the block of a browser that follows, without an error, when its queue or its store is closed.
+
+    For another one Closed is raised: an end would say that it has had all messages.
+    """
+    try:
+        yield
+    except Closed:
+        if not browser.follows:
+            raise
 
 
 def next_browsed(core: QueueRuntime, browser: MessageBrowser) -> Steps[list[Found]]:

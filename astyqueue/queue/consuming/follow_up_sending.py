@@ -37,7 +37,7 @@ class FollowUpSending:
         self._process = process
         self._recorder = recorder
         self._announce = announce
-        # A handler may open the queue of its follow-ups anew each time.
+        # Weak: a handler may open the queue that it sends to anew for each message.
         self._sends: WeakKeyDictionary[FollowUpQueue, FollowUpSends] = WeakKeyDictionary()
         self._committed: list[FollowUp] = []
 

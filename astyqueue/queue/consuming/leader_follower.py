@@ -88,8 +88,9 @@ class Leadership:
                 undo()
             raise
         finally:
-            with self._lock, contextlib.suppress(ValueError):  # an interrupt came before it joined
-                self._parties.remove(me)
+            with self._lock:  # no other call comes before the removal: it might be interrupted
+                if me in self._parties:  # or an interrupt came before it joined
+                    self._parties.remove(me)
             self.wake()
 
     def _turn(self, me: Wakeup, until: MonotonicUs | None) -> Steps[None]:

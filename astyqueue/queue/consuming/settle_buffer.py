@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Final
 
-from astyqueue.errors import AstyqueueError
+from astyqueue.errors import AstyqueueError, OutcomeUnknown
 from astyqueue.ids import Id
 from astyqueue.model.event import Event
 from astyqueue.protocol.settling.outcomes import ACK, Ack, Extend, Outcome, Release
@@ -236,13 +236,15 @@ class SettleBuffer:
 
         Returns the follow-ups that were committed.
         """
-        with self._lock:
-            self._concluding = True  # from here on nothing waits, but a thread that flushes has not heard of it all
-            extension = self._end_renewal(lease)
-            deliveries = dict(lease.deliveries) if extension else {}
-            committed = self._committed(lease, outcomes)
-            gone = {delivery.id for delivery in self._leases.settled(lease, outcomes, settled)}
+        committed: list[PendingOutcome] = []
         try:
+            with self._lock:
+                self._concluding = True  # from here on nothing waits, but a thread that flushes has not heard of it all
+                extension = self._end_renewal(lease)
+                deliveries = dict(lease.deliveries) if extension else {}
+                committed = _committed(self._pending.get(lease, {}), outcomes)
+                self._remove(lease, committed)
+                gone = {delivery.id for delivery in self._leases.settled(lease, outcomes, settled)}
             self._recorder.superseded((one.delivery for one in committed), settled)
             self._recorder.count([outcome for id_, outcome in outcomes.items() if id_ not in gone])
             self._recorder.conclude_all(lease.row, committed, gone)
@@ -251,20 +253,19 @@ class SettleBuffer:
                     deliveries.pop(pending.delivery.id, None)
                 renewed = [one for one in deliveries.values() if outcomes.get(one.id) is extension]
                 self._recorder.conclude_renewal(lease.row, renewed, gone, extension.until)
+        except BaseException:
+            _end_waits(committed)
+            raise
         finally:
             self._concluding = False
         return _followed(committed, gone) if lease.followed else []
 
-    def _committed(self, lease: Lease, outcomes: dict[Id, Outcome]) -> list[PendingOutcome]:
+    def _remove(self, lease: Lease, committed: Iterable[PendingOutcome]) -> None:
         """Remove committed outcomes; later ones of the lease are sorted again, as their deliveries may have moved."""
         waiting = self._pending.pop(lease, {})
-        committed = [
-            pending for id_, outcome in outcomes.items() if (pending := waiting.get(id_)) and pending.outcome is outcome
-        ]
         for pending in committed:
             del waiting[pending.delivery.id]
         self._incoming.extendleft(reversed(waiting.values()))
-        return committed
 
     def renew(self, now: int) -> None:
         """Have every lease extended whose time it is, for its messages that are to be renewed."""
@@ -293,6 +294,20 @@ def _followed(committed: Iterable[PendingOutcome], gone: set[Id]) -> list[Follow
         for one in committed
         if one.delivery.follow_ups and isinstance(one.outcome, Ack) and one.delivery.id not in gone
     ]
+
+
+def _committed(waiting: dict[Id, PendingOutcome], outcomes: dict[Id, Outcome]) -> list[PendingOutcome]:
+    """Those that wait, of these outcomes, which were committed."""
+    return [one for id_, outcome in outcomes.items() if (one := waiting.get(id_)) and one.outcome is outcome]
+
+
+def _end_waits(committed: Iterable[PendingOutcome]) -> None:
+    """End the waits that are left for these outcomes: the thread that committed them was interrupted."""
+    unknown = OutcomeUnknown(
+        "the thread that committed this was interrupted: the outcome is in the store, or came late"
+    )
+    for ticket in (ticket for one in committed for ticket in one.tickets if ticket.left):
+        ticket.fail(unknown)
 
 
 def _take_back(waiting: dict[Id, PendingOutcome], pending: PendingOutcome, ticket: SettleTicket) -> None:

@@ -68,10 +68,16 @@ class SendCredit:
         self._taken = 0
 
     def take(self, wanted: int, limit: int) -> int:
-        """Take credit for up to `wanted` messages; none if it was given for another limit."""
+        """Take credit for up to `wanted` messages; none if it was given for another limit.
+
+        Without a limit, for all of them: it may be removed while a sender waits for room.
+        """
         with self._lock:
-            taken = min(wanted, self._left) if limit == self._limit else 0
-            self._left -= taken
+            if limit:
+                taken = min(wanted, self._left) if limit == self._limit else 0
+                self._left -= taken
+            else:
+                taken = wanted
             self._under_way += taken
             self._taken += taken
             return taken
@@ -184,8 +190,8 @@ class BoundedProducer(Producer):
         Raises QueueFull if they may not be sent; `before`: the messages that the same call has sent already.
         """
         patience = self._clock.monotonic() + self._behaviour.overflow_wait_us
-        while not (taken := self._credit.take(wanted, self._behaviour.max_messages)):
-            behaviour, now = self._behaviour, self._clock.monotonic()
+        while not (taken := self._credit.take(wanted, (behaviour := self._behaviour).max_messages)):
+            now = self._clock.monotonic()
             full = now < self._credit.full_until
             waits = behaviour.overflow == BLOCK and not self._in_transaction and now < patience
             if full and waits:
@@ -262,7 +268,10 @@ class BoundedProducer(Producer):
                 part.vetoed[place] = str(veto)
             else:
                 messages[place] = producer.adapted(message)
-        sent = yield from producer.send_many(messages.values(), _NO_OPTIONS)
+        try:
+            sent = yield from producer.send_many(messages.values(), _NO_OPTIONS)
+        except QueueFull as full:
+            raise full.after(report.sent) from full
         places = list(messages)
         for number, id_ in enumerate(sent.ids):
             part.ids[places[number]] = id_

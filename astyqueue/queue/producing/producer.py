@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice, product
 from typing import Final, NamedTuple, Protocol
 
-from astyqueue.errors import StoreUnavailable, Vetoed
+from astyqueue.errors import QueueFull, StoreUnavailable, Vetoed
 from astyqueue.ids import IdSource, moment
 from astyqueue.journal_errors import SpoolFull
 from astyqueue.model.envelope import MessageId
@@ -350,6 +350,8 @@ async def send_as_they_come(
                 report.extend(await send_many(chunk))
                 chunk.clear()
         report.extend(await send_many(chunk))
+    except QueueFull as full:
+        raise full.after(report.sent) from full
     except SpoolFull as full:
         report.extend(full.report)
         full.report = report

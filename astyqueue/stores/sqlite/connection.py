@@ -5,9 +5,7 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 import threading
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from types import TracebackType
 from typing import Final, NamedTuple
 
 from astyqueue.store import Batch, Column, Committed, Expectation, Name, Named, Outcome, Refused, Slice, Wanted
@@ -225,44 +223,40 @@ class Writers:
 
     SQLite lets one connection write at a time; the others poll, with growing delays. The threads of one process queue
     up here instead, and only the first competes with other processes.
+
+    Each thread has a turn, a lock that it holds from the moment at which it joins the line until it has written, and
+    waits for the turn before its own. So what ends a turn is one call of a lock's own `release`: between two calls of
+    Python's a signal may raise KeyboardInterrupt, and other threads would wait for ever.
     """
 
     def __init__(self) -> None:
-        """Create the lock, free."""
+        """No thread writes."""
         self._guard = threading.Lock()
-        self._taken = False
-        self._waiting: deque[threading.Lock] = deque()
+        self._last = threading.Lock()
+        self._waiting: list[threading.Lock] = []
 
-    def __enter__(self) -> None:
-        with self._guard:
-            if not self._taken:
-                self._taken = True
-                return
-            turn = threading.Lock()
-            turn.acquire()
-            self._waiting.append(turn)
+    def turn(self) -> threading.Lock:
+        """Wait for this thread's turn, which lasts until the caller releases what this returns."""
+        mine = threading.Lock()
+        mine.acquire()
+        before: threading.Lock | None = None
         try:
-            turn.acquire()
+            with self._guard:
+                before, self._last = self._last, mine
+                self._waiting.append(mine)
+            with before:  # it is released for good when that turn is over
+                pass
+            self._waiting.remove(mine)
         except BaseException:
-            self._leave(turn)
+            if before is not None:
+                threading.Thread(target=_give_up, args=(before, mine), daemon=True).start()
+                with contextlib.suppress(ValueError):
+                    self._waiting.remove(mine)
             raise
+        return mine
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        with self._guard:
-            self._next()
 
-    def _leave(self, turn: threading.Lock) -> None:
-        """Stop waiting after an interrupt; the lock may have been granted already."""
-        with self._guard:
-            if turn in self._waiting:
-                self._waiting.remove(turn)
-            else:
-                self._next()
-
-    def _next(self) -> None:
-        if self._waiting:
-            self._waiting.popleft().release()
-        else:
-            self._taken = False
+def _give_up(before: threading.Lock, turn: threading.Lock) -> None:
+    """End the turn of a thread that was interrupted, when it would have come."""
+    with before:
+        turn.release()

@@ -55,7 +55,7 @@ class SQLiteStore:
         self._guard = threading.Lock()
         self._no_fork = threading.Event()
         self._no_fork.set()
-        self._holds_writers = False
+        self._turn_of_fork: threading.Lock | None = None
         with self._translated():
             file.prepare()
         self._identity = file.identity()
@@ -155,9 +155,8 @@ class SQLiteStore:
         the thread that forks is rolled back.
         """
         self._no_fork.clear()
-        self._holds_writers = self._open_transaction is None
         if self._open_transaction is None:
-            self._writers.__enter__()
+            self._turn_of_fork = self._writers.turn()
         else:
             self._open_transaction.drop()
         self._guard.acquire()
@@ -178,8 +177,9 @@ class SQLiteStore:
         if child:
             self._writers = Writers()
             self._no_fork = threading.Event()
-        elif self._holds_writers:
-            self._writers.__exit__(None, None, None)
+        elif self._turn_of_fork is not None:
+            self._turn_of_fork.release()
+        self._turn_of_fork = None
         self._no_fork.set()
 
     def _session(self) -> Session:
@@ -223,8 +223,12 @@ class SQLiteStore:
         """A session once, when it has begun a write transaction, and roll back what was not committed then."""
         until: MonotonicUs | None = None
         while True:
-            with self._writers, session.lock:
-                begun, until = yield from self._transaction(session, until)
+            turn = self._writers.turn()
+            try:
+                with session.lock:
+                    begun, until = yield from self._transaction(session, until)
+            finally:
+                turn.release()
             if begun:
                 return
             self._no_fork.wait()

@@ -40,15 +40,15 @@ class Asked:
         if self.answers:
             self._calls[-1]()
 
+    def answer_here(self, answer: str) -> None:
+        """Answer in this thread, as the driver does in one that closes the session."""
+        self.answers.append(answer)
+        for one in self._calls:
+            one()
+
     def answer(self, answer: str) -> None:
         """Answer in a thread of the driver."""
-        self.answers.append(answer)
-
-        def call() -> None:
-            for one in self._calls:
-                one()
-
-        thread = threading.Thread(target=call)
+        thread = threading.Thread(target=self.answer_here, args=(answer,))
         thread.start()
         thread.join()
 
@@ -92,6 +92,20 @@ def test_steps_go_on_with_each_answer_and_with_those_that_came_before() -> None:
         await turns()
         third.answer("c")
         assert await outcome == ["a", "b", "c"]
+
+    play(scene)
+
+
+def test_steps_go_on_with_an_answer_in_the_thread_of_the_loop_as_when_a_call_there_closes_the_session() -> None:
+    async def scene(requests: LoopRequests) -> None:
+        first, second = Asked(), Asked()
+        outcome = requests.begin(steps(first, second))
+        first.answer_here("a")
+        await turns()
+        second.answer_here("b")
+        await turns()
+        assert outcome.done()
+        assert await outcome == ["a", "b"]
 
     play(scene)
 

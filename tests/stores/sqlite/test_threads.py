@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import _thread
+import contextlib
 import gc
+import itertools
 import os
+import signal
 import sqlite3
+import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import closing
 from pathlib import Path
+from types import FrameType
 
 import pytest
 
@@ -92,22 +97,85 @@ def test_writers_go_in_the_order_in_which_they_came() -> None:
     writers, order = Writers(), list[int]()
 
     def write(number: int) -> None:
-        with writers:
-            order.append(number)
+        turn = writers.turn()
+        order.append(number)
+        turn.release()
 
-    with ThreadPoolExecutor(10) as threads, writers:
+    first = writers.turn()
+    with ThreadPoolExecutor(10) as threads:
         for number in range(10):
             threads.submit(write, number)
             waiting_for(writers, number + 1)
         assert order == []
+        first.release()
     assert order == list(range(10))
+
+
+class Interrupting:
+    """Raises KeyboardInterrupt at one of the points of a call at which Python may handle a signal.
+
+    These are the beginnings of functions and the returns from what is written in C.
+    """
+
+    def __init__(self, at: int) -> None:
+        self._at = at
+        self.points = 0
+
+    def __enter__(self) -> None:
+        sys.setprofile(self._count)
+
+    def __exit__(self, *_: object) -> None:
+        sys.setprofile(None)
+
+    def _count(self, _: FrameType, event: str, __: object) -> None:
+        if event not in ("call", "c_return"):
+            return
+        self.points += 1
+        if self.points == self._at:
+            sys.setprofile(None)
+            raise KeyboardInterrupt
+
+
+def test_a_write_that_is_interrupted_wherever_it_can_be_keeps_no_other_thread_from_writing(store: Store) -> None:
+    store.send(Batch(ROW, puts=(Put(name(0), b""),)))
+    with ThreadPoolExecutor(1) as threads:
+        for at in itertools.count(1):
+            interrupting = Interrupting(at)
+            with contextlib.suppress(KeyboardInterrupt), interrupting:
+                store.send(Batch(ROW, puts=(Put(name(1), b""),)))
+            if interrupting.points < at:
+                break
+            threads.submit(store.send, Batch(ROW, puts=(Put(name(2), b""),))).result(PATIENCE)
+
+
+def test_a_thread_that_is_interrupted_while_it_waits_for_its_turn_lets_those_behind_it_have_theirs() -> None:
+    writers, me = Writers(), threading.get_ident()
+    first = writers.turn()
+
+    def interrupt() -> threading.Lock:
+        waiting_for(writers, 1)
+        signal.pthread_kill(me, signal.SIGINT)
+        return writers.turn()
+
+    with ThreadPoolExecutor(1) as threads:
+        behind = threads.submit(interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            writers.turn()
+        waiting_for(writers, 1)
+        assert not behind.done()
+        first.release()
+        behind.result(PATIENCE).release()
 
 
 def waiting_for(writers: Writers, count: int) -> None:
     """Block until this many writers wait."""
     looking = threading.Condition()
     with looking:
-        assert looking.wait_for(lambda: len(writers._waiting) >= count or looking.wait(0.001), PATIENCE)  # noqa: SLF001 - seen nowhere else
+        for _ in range(1000 * PATIENCE):
+            if len(writers._waiting) >= count:  # noqa: SLF001 - seen nowhere else
+                return
+            looking.wait(0.001)
+    pytest.fail(f"{writers._waiting} wait, and not {count}")  # noqa: SLF001 - as above
 
 
 def test_a_write_that_is_interrupted_while_it_begins_leaves_no_transaction_open(

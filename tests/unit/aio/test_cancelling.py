@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -208,6 +209,7 @@ def test_an_ack_that_was_cancelled_stands(play: Callable[[Scene], None], store: 
         await cancelled(acks[1])
         store.open.set()
         await acks[0]
+        await asyncio.wait([acks[1]])
         assert acks[1].cancelled()
         assert second.settled == "acked"
         leader.cancel()
@@ -215,6 +217,27 @@ def test_an_ack_that_was_cancelled_stands(play: Callable[[Scene], None], store: 
         await queue.send("something else")
         assert [delivery.body for delivery in await queue.receive(5)] == ["something else"]
         assert queue.stats.lost == 0
+
+    play(scene)
+
+
+@pytest.mark.parametrize("settle", [aio.Delivery.ack, aio.Delivery.release], ids=["acked", "released"])
+def test_an_outcome_is_committed_although_its_task_is_cancelled_before_the_commit_and_no_other_one_is_left(
+    play: Callable[[Scene], None], store: Slow, clock: TimeMachine, settle: Callable[[aio.Delivery], Awaitable[None]]
+) -> None:
+    async def scene(queue: aio.MessageQueue) -> None:
+        await queue.send("work")
+        [delivery] = await queue.receive(1)
+        clock.advance("6s")  # the settings are read before the outcome is committed
+        store.kept = Read
+        settling = asyncio.ensure_future(settle(delivery))
+        await store.when_entered()
+        await cancelled(settling)
+        store.open.set()
+        with pytest.raises(asyncio.CancelledError):
+            await settling
+        async with await aio.MessageQueue.builder().store(store).name("emails").clock(clock).build() as another:
+            assert (await another.counts()).in_flight == 0
 
     play(scene)
 
@@ -268,3 +291,50 @@ def test_steps_learn_the_answer_before_the_cancellation_comes(
 
     asyncio.run(asyncio.wait_for(whole(), timeout=30))
     assert heard == ["away" if error else [[]]]
+
+
+class Opening:
+    """Opens a store once a test says so, and notes that it was closed."""
+
+    def __init__(self, clock: TimeMachine) -> None:
+        self.store = Faulty(MemoryStore(clock))
+        self.entered, self.open, self.closed = threading.Event(), threading.Event(), threading.Event()
+
+    def __call__(self, *_: object, **__: object) -> Faulty:
+        self.entered.set()
+        assert self.open.wait(DEADLINE)
+        return self.store
+
+    def watch(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(self.store, "close", self.closed.set)
+
+
+@pytest.mark.parametrize("opened", [False, True], ids=["while it is opened", "when it is open"])
+@pytest.mark.parametrize("way", ["connect", "build"])
+def test_a_store_that_is_opened_for_a_cancelled_task_is_closed(
+    clock: TimeMachine, monkeypatch: pytest.MonkeyPatch, way: str, *, opened: bool
+) -> None:
+    opening = Opening(clock)
+    opening.watch(monkeypatch)
+    monkeypatch.setattr("astyqueue.aio.connection.open_store", opening)
+    monkeypatch.setattr("astyqueue.queue.builder.open_store", opening)
+
+    async def whole() -> None:
+        threads = ThreadPoolExecutor(1)
+        asyncio.get_running_loop().set_default_executor(threads)
+        if way == "connect":
+            task: asyncio.Future[object] = asyncio.ensure_future(aio.connect("memory://"))
+        else:
+            task = asyncio.ensure_future(aio.MessageQueue.builder().store("memory://").name("emails").build())
+        await asyncio.wait([task], timeout=0)
+        assert opening.entered.wait(DEADLINE)
+        if opened:
+            opening.open.set()
+            threads.submit(int).result(DEADLINE)  # done after the opening, of which the loop has not heard
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        opening.open.set()
+        assert await asyncio.to_thread(opening.closed.wait, DEADLINE)
+
+    asyncio.run(asyncio.wait_for(whole(), timeout=30))

@@ -10,9 +10,9 @@ from itertools import islice
 
 import pytest
 
-from astyqueue import MessageQueue, aio
+from astyqueue import MessageQueue, aio, connect
 from astyqueue.clock import instant
-from astyqueue.errors import BadInput
+from astyqueue.errors import BadInput, Closed
 from astyqueue.model.views import Standing
 from astyqueue.protocol.sending.insert import message_put
 from astyqueue.queue.builder import QueueBuilder
@@ -123,6 +123,29 @@ def test_closing_the_queue_ends_a_follower(queue: MessageQueue, clock: TimeMachi
         queue.close()
         clock.advance("1s")
         assert waiting.result(PATIENCE) is None
+
+
+@pytest.mark.parametrize("closes", ["queue", "connection"])
+def test_closing_what_owns_the_store_ends_a_follower_too(clock: TimeMachine, closes: str) -> None:
+    connection = connect("memory://", clock=clock)
+    queue = MessageQueue.builder().store("memory://").name("emails").clock(clock).build()
+    following = (queue if closes == "queue" else connection.queue("emails")).browse(follow=True)
+    with ThreadPoolExecutor() as pool:
+        waiting = pool.submit(next, following, None)
+        clock.when_waiting(1)
+        queue.close()
+        connection.close()
+        clock.advance("1s")
+        assert waiting.result(PATIENCE) is None
+
+
+def test_a_browser_of_all_messages_does_not_end_as_if_it_had_them_when_the_queue_is_closed(queue: MessageQueue) -> None:
+    queue.send_many(range(450))
+    browsing = queue.browse()
+    assert next(browsing).body == 0
+    queue.close()
+    with pytest.raises(Closed):
+        list(browsing)
 
 
 def test_tasks_browse_too(place: Place, clock: TimeMachine) -> None:

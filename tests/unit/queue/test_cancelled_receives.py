@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
+import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from types import FrameType
 
 import pytest
 
 from astyqueue import Hook, Message, MessageQueue, Vetoed
+from astyqueue.errors import OutcomeUnknown
 from astyqueue.protocol.layout.columns import Type
 from astyqueue.protocol.steps import Commit, Request
 from astyqueue.queue.consuming.leader_follower import Leadership
+from astyqueue.queue.consuming.lease_table import LeaseTable
 from astyqueue.queue.consuming.waiters import Waiters
 from astyqueue.queue.delivery.base_delivery import BaseDelivery, Waiter
 from astyqueue.queue.delivery.delivery import Received
@@ -181,3 +187,62 @@ def test_a_thread_that_is_interrupted_while_it_joins_the_line_leaves_it(
             assert [delivery.body for delivery in receiving.result(timeout=DEADLINE)] == ["work"]
         finally:
             queue.close()
+
+
+def test_a_thread_that_is_interrupted_after_it_committed_for_another_leaves_that_one_and_a_close_not_waiting(
+    clock: TimeMachine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = MessageQueue.builder().store(MemoryStore(clock)).name("emails").clock(clock).build()
+    queue.send("work")
+    [delivery] = queue.receive()
+    settled = LeaseTable.settled
+
+    def interrupted(*_: object) -> None:
+        monkeypatch.setattr(LeaseTable, "settled", settled)
+        raise KeyboardInterrupt
+
+    with ThreadPoolExecutor(3) as threads:
+        leading = threads.submit(queue.receive, 1, "1h")
+        clock.when_waiting(1)
+        monkeypatch.setattr(LeaseTable, "settled", interrupted)
+        acking = threads.submit(delivery.ack)
+        try:
+            with pytest.raises(KeyboardInterrupt):
+                leading.result(DEADLINE)
+            with pytest.raises(OutcomeUnknown):
+                acking.result(DEADLINE)
+            assert queue.counts().total == 0
+            threads.submit(queue.close).result(DEADLINE)
+        except TimeoutError:
+            queue.core.close()  # or the threads would wait for ever
+            raise
+
+
+def test_a_thread_that_is_interrupted_at_any_call_while_it_leaves_the_line_has_left_it(clock: TimeMachine) -> None:
+    queue = MessageQueue.builder().store(MemoryStore(clock)).name("emails").clock(clock).build()
+    calls = 0
+
+    def interrupt(frame: FrameType, event: str, _: object) -> None:
+        nonlocal calls
+        if event == "call" and frame.f_back and frame.f_back.f_code.co_name == "_in_line":
+            calls += 1
+            if calls == at:
+                sys.setprofile(None)
+                raise KeyboardInterrupt
+
+    with ThreadPoolExecutor(1) as threads:
+        for at in itertools.count(1):
+            calls = 0
+            sys.setprofile(interrupt)
+            with contextlib.suppress(KeyboardInterrupt):
+                queue.receive()
+            sys.setprofile(None)
+            if calls < at:
+                break
+            receiving = threads.submit(queue.receive)
+            try:
+                assert list(receiving.result(DEADLINE)) == []
+            except TimeoutError:
+                queue.core.close()
+                raise
+    queue.close()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
+import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -263,6 +265,22 @@ def rolled_back(queue: MessageQueue, delivery: Delivery) -> None:
     with contextlib.suppress(KeyError), queue.transaction() as tx:
         tx.ack(delivery)
         raise KeyError
+
+
+def test_a_queue_that_is_opened_anew_for_each_follow_up_is_not_kept(store: Store, clock: TimeMachine) -> None:
+    connection = Connection(store, clock)
+    orders, opened = connection.queue("orders"), list[weakref.ref[object]]()
+    for number in range(3):
+        orders.send(number)
+        [delivery] = orders.receive()
+        mail = connection.queue("mail")
+        delivery.then("a mail", queue=mail, key="mail")
+        delivery.ack()
+        opened.append(weakref.ref(mail.follow_ups))
+        del delivery, mail
+    gc.collect()
+    assert [ref() for ref in opened] == [None] * 3
+    assert len(connection.queue("mail").find("mail")) == 3
 
 
 def test_a_transaction_sends_the_follow_ups_of_what_it_acks(file: str) -> None:

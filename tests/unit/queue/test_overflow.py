@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
@@ -16,6 +16,7 @@ from astyqueue.protocol.admin.settings import forget_settings
 from astyqueue.protocol.layout.columns import HEADER
 from astyqueue.protocol.steps import Commit, Read, Request, Send, run
 from astyqueue.queue.builder import QueueBuilder
+from astyqueue.queue.producing.producer import CHUNK
 from astyqueue.queue.runtime import QueueRuntime
 from astyqueue.schedules import Schedules
 from astyqueue.store import Batch, Put, Store
@@ -283,6 +284,33 @@ def test_without_the_queue_to_forward_to_a_send_is_refused(
     queue.send("first")
     with pytest.raises(QueueFull):
         queue.send("second")
+
+
+def test_the_error_counts_what_the_call_has_sent_to_both_queues_when_the_second_is_full_too(
+    queue: MessageQueue, store: Store, clock: TimeMachine
+) -> None:
+    with MessageQueue.builder().store(store).name("later").clock(clock).options(max_messages=2).build() as later:
+        queue.configure(max_messages=3, overflow="forward", overflow_to="later")
+        with pytest.raises(QueueFull, match=r"'later' is full.* 5 messages of this call were sent") as full:
+            queue.send_many(range(10))
+        assert full.value.sent == len(bodies(queue)) + len(bodies(later)) == 5
+
+
+def test_the_error_counts_what_was_sent_of_an_async_generator_before_its_last_thousand(
+    store: Store, clock: TimeMachine
+) -> None:
+    async def numbers() -> AsyncIterator[int]:
+        for number in range(2 * CHUNK):
+            yield number
+
+    async def whole() -> None:
+        builder = aio.MessageQueue.builder().store(store).name("emails").clock(clock)
+        async with await builder.options(max_messages=CHUNK + 10).build() as queue:
+            with pytest.raises(QueueFull, match=f"{CHUNK + 10} messages of this call were sent") as full:
+                await queue.send_many(numbers())
+            assert full.value.sent == (await queue.counts()).total == CHUNK + 10
+
+    asyncio.run(whole())
 
 
 def test_a_chain_of_queues_ends_with_what_the_last_one_says(

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -267,6 +268,12 @@ def test_a_short_pause_ends_when_it_should_for_a_consumer_that_waits(queue: Mess
         clock.when_waiting(1)
         clock.advance("100ms")
         assert [delivery.body for delivery in waiting.result(timeout=10)] == ["second"]
+
+
+def test_a_redrive_at_an_infinite_rate_does_not_wait(queue: MessageQueue) -> None:
+    queue.send("work")
+    queue.receive()[0].reject()
+    assert queue.redrive(rate=math.inf).redriven == 1
 
 
 def test_one_dead_letter_is_put_back_by_its_id_and_the_others_stay(queue: MessageQueue) -> None:

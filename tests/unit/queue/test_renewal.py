@@ -347,6 +347,28 @@ def test_the_thread_that_renews_ends_with_its_loop_or_queue_in_the_pause_after_a
     assert not thread.is_alive()
 
 
+def test_a_loop_renews_leases_although_no_thread_could_be_started_for_the_one_before(
+    clock: TimeMachine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: threading.Thread) -> None:
+        message = "can't start new thread"
+        raise RuntimeError(message)
+
+    with open_queue(MemoryStore(clock), clock) as queue:
+        queue.send("long work")
+        with monkeypatch.context() as patched:
+            patched.setattr(threading.Thread, "start", refuse)
+            with pytest.raises(RuntimeError, match="can't start new thread"):
+                next(queue.deliveries())
+        deliveries = queue.deliveries()
+        delivery = next(deliveries)
+        until = delivery.lease_until
+        clock.when_waiting(1).advance(HALF).when_waiting(1)
+        assert until is not None
+        assert delivery.lease_until == until + timedelta(seconds=15)
+        deliveries.close()
+
+
 @beside_threads
 def test_a_message_that_a_child_process_works_on_longer_than_its_lease_is_not_delivered_again(
     tmp_path: Path, clock: TimeMachine

@@ -69,7 +69,7 @@ class _LoopRequest(Generic[T]):
         self._requests = requests
         self._steps = steps
         self._awaited: ResponseFuture | None = None
-        self._thread = 0
+        self._asking = 0  # the thread that is in `_has_come`
 
     def advance(self) -> None:
         """Go on until the steps wait for something, or end. The event loop calls this."""
@@ -90,16 +90,18 @@ class _LoopRequest(Generic[T]):
         if isinstance(awaited, Pause):
             self._requests.loop.call_later((awaited.until - WATCH.monotonic()) / SECOND, self.advance)
             return False
-        self._awaited, self._thread = awaited, get_ident()
+        self._awaited, self._asking = awaited, get_ident()
         awaited.add_callbacks(self._on_answer, self._on_answer, callback_args=(awaited,), errback_args=(awaited,))
+        self._asking = 0
         return self._awaited is None
 
     def _on_answer(self, _answer: object, future: ResponseFuture) -> None:
         """Called by a thread of the driver, or within `_has_come` if the answer had come before.
 
-        If several nodes answer, it is called for each: only the first call counts.
+        The loop's own thread may also call it later: in a blocking call that closes the session. If several nodes
+        answer, it is called for each: only the first call counts.
         """
-        if get_ident() == self._thread:
+        if get_ident() == self._asking:
             self._awaited = None
         else:
             self._requests.calls.add(partial(self._resume, future))

@@ -1,0 +1,151 @@
+"""A queue that several threads or tasks close at once, or that was not closed as a whole."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from astyqueue import MessageQueue, aio, connect
+from astyqueue.errors import Closed
+from astyqueue.protocol.steps import Commit, Request, Send
+from astyqueue.queue.builder import QueueBuilder
+from astyqueue.spool import Spool, SpoolFolder
+from astyqueue.spool.forwarder import Forwarder
+from astyqueue.store import HISTORY, Named, Store
+from astyqueue.testing import TimeMachine
+from astyqueue.testing.faults import Faulty
+from tests.support.places import Place
+
+DEADLINE: Final = 10
+#: A queue that writes something when it is closed, and what that is.
+WRITES: Final[dict[str, tuple[dict[str, object], Callable[[Request], bool]]]] = {
+    "history": ({"history": "all"}, lambda request: isinstance(request, Send) and request.batch.table == HISTORY),
+    "permit": ({"max_active_processes": 1}, lambda request: isinstance(request, Commit)),
+}
+
+
+class Held(Faulty):
+    """Holds up the first request that a test names, before it is carried out."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.holds: Callable[[Request], bool] = lambda _: False
+        self.entered, self.open = threading.Event(), threading.Event()
+
+    def perform(self, request: Request) -> object:
+        if self.holds(request):
+            self.holds = lambda _: False
+            self.entered.set()
+            assert self.open.wait(DEADLINE)
+        return super().perform(request)
+
+    @property
+    def is_closed(self) -> bool:
+        try:
+            self.read((Named("row", ()),))
+        except Closed:
+            return True
+        return False
+
+
+@pytest.fixture
+def store(place: Place, clock: TimeMachine, monkeypatch: pytest.MonkeyPatch) -> Held:
+    """What the queue opens by its URL, and closes."""
+    held = Held(place.store(clock))
+    monkeypatch.setattr("astyqueue.queue.builder.open_store", lambda *_, **__: held)
+    return held
+
+
+def prepared(builder: QueueBuilder[MessageQueue], clock: TimeMachine, **options: object) -> QueueBuilder[MessageQueue]:
+    return builder.store("memory://").name("emails").clock(clock).options(**options)
+
+
+@pytest.mark.parametrize("what", WRITES)
+def test_the_last_of_two_threads_that_close_a_queue_closes_its_store(
+    store: Held, clock: TimeMachine, what: str
+) -> None:
+    options, holds = WRITES[what]
+    queue = prepared(MessageQueue.builder(), clock, **options).build()
+    queue.send("work")
+    queue.receive()
+    with ThreadPoolExecutor(1) as threads:
+        store.holds = holds
+        first = threads.submit(queue.close)
+        assert store.entered.wait(DEADLINE)
+        queue.close()
+        store.open.set()
+        first.result(DEADLINE)
+    assert store.is_closed
+
+
+def in_a_loop(scene: Callable[[], Coroutine[None, None, None]]) -> None:
+    asyncio.run(asyncio.wait_for(scene(), timeout=30))
+
+
+@pytest.mark.parametrize("what", WRITES)
+def test_the_last_of_two_tasks_that_close_a_queue_closes_its_store(store: Held, clock: TimeMachine, what: str) -> None:
+    async def scene() -> None:
+        options, holds = WRITES[what]
+        builder = aio.MessageQueue.builder().store("memory://").name("emails").clock(clock).options(**options)
+        queue = await builder.build()
+        await queue.send("work")
+        await queue.receive()
+        store.holds = holds
+        first = asyncio.create_task(queue.close())
+        assert await asyncio.to_thread(store.entered.wait, DEADLINE)
+        await queue.close()
+        store.open.set()
+        await first
+        assert store.is_closed
+
+    in_a_loop(scene)
+
+
+def test_a_queue_that_was_closed_as_one_for_threads_still_closes_its_store(store: Held, clock: TimeMachine) -> None:
+    async def scene() -> None:
+        queue = await aio.MessageQueue.builder().store("memory://").name("emails").clock(clock).build()
+        queue.blocking.close()
+        assert not store.is_closed
+        await queue.close()
+        assert store.is_closed
+
+    in_a_loop(scene)
+
+
+@pytest.mark.parametrize("closes", ["connection", "queue"])
+def test_a_connection_that_is_closed_while_another_thread_has_its_spools_forwarded_keeps_its_store_open_until_then(
+    store: Held, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, closes: str
+) -> None:
+    begun, drain, close = threading.Event(), Forwarder.drain, Spool.close
+
+    def drained(forwarder: Forwarder, timeout: int, *, patient: bool) -> bool:
+        begun.set()
+        return drain(forwarder, timeout, patient=patient)
+
+    def closed(spool: Spool) -> None:
+        if begun.is_set():  # the second one: it may wait from here on
+            store.open.set()
+        close(spool)
+
+    monkeypatch.setattr(Forwarder, "drain", drained)
+    monkeypatch.setattr(Spool, "close", closed)
+    monkeypatch.setattr("astyqueue.stores.lazy_store.open_store", lambda *_, **__: store)
+    connection = connect("memory://", spool=tmp_path)
+    queue = connection.queue("emails")
+    store.holds = lambda request: isinstance(request, Commit) and request.batch.row.startswith("emails:")
+    queue.send("work")
+    assert store.entered.wait(DEADLINE)
+    with ThreadPoolExecutor(1) as threads:
+        first = threads.submit(connection.close if closes == "connection" else queue.close)
+        assert begun.wait(DEADLINE)
+        connection.close()
+        store.open.set()
+        first.result(DEADLINE)
+    assert sum(one.messages for one in SpoolFolder(tmp_path, "emails").states()) == 0
+    assert store.is_closed
