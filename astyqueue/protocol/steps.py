@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from astyqueue import ids
-from astyqueue.errors import OutcomeUnknown, StoreError
+from astyqueue.errors import Closed, OutcomeUnknown, StoreError
 from astyqueue.ids import Id, Nonce
 from astyqueue.observe.events import OutcomeReadBack, RequestDone
 from astyqueue.observe.observers import UNOBSERVED, Observers
@@ -180,12 +180,15 @@ def run(steps: Steps[T], store: Store, observers: Observers = UNOBSERVED) -> T:
 
 
 def carry_out(request: Request, store: Store, observers: Observers = UNOBSERVED) -> Answer:
-    """Carry out one request, in this thread; the answer holds an error of the store, and other errors are raised."""
+    """Carry out one request, in this thread; the answer holds an error of the store, and other errors are raised.
+
+    That the store was closed is an answer too: the outcome of the commit before it may be unknown.
+    """
     if observers.on:
         return _observed(request, store, observers)
     try:
         return Answer(perform(request, store))
-    except StoreError as error:
+    except (StoreError, Closed) as error:
         return Answer(error=error)
 
 
@@ -248,7 +251,7 @@ async def _arest(rest: Rest) -> Answer:
 async def _aattempt(request: Read | Send | Commit | LocalCall, store: AsyncStore) -> Answer:
     try:
         return Answer(await _aperform(request, store))
-    except StoreError as error:
+    except (StoreError, Closed) as error:
         return Answer(error=error)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from astyqueue.errors import OutcomeUnknown, StoreError, StoreUnavailable
+from astyqueue.errors import Closed, OutcomeUnknown, StoreError, StoreUnavailable
 from astyqueue.observe.observers import UNOBSERVED, Observers
 from astyqueue.protocol.row.header_commit import COMMIT_TRIES
 from astyqueue.protocol.steps import Steps, commit, read_column, report_read_back
@@ -60,7 +60,7 @@ def update(
             f"row {row}: gave up after {COMMIT_TRIES} attempts to change it; retry later, or when the store answers"
         )
         raise StoreUnavailable(message)
-    except StoreError as error:  # it does not prove that an earlier commit was not applied
+    except (StoreError, Closed) as error:  # it does not prove that an earlier commit was not applied
         if unknown is None:
             raise
         raise unknown from error

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import ClassVar, Final, Generic, TypeVar
 
-from astyqueue.errors import OutcomeUnknown, StoreError, StoreUnavailable
+from astyqueue.errors import Closed, OutcomeUnknown, StoreError, StoreUnavailable
 from astyqueue.ids import Nonce
 from astyqueue.model.envelope import queue_of
 from astyqueue.protocol.coordination.doorbell import RowRequest, request_row
@@ -182,7 +182,7 @@ class HeaderCommits(ABC, Generic[P]):
         except OutcomeUnknown as unknown:
             try:
                 applied = yield from self.read_back(plan, unknown)
-            except StoreError as error:
+            except (StoreError, Closed) as error:
                 raise unknown from error
             if self.operation:
                 self.process.read_back(change.row, self.operation, applied=applied)
@@ -337,7 +337,7 @@ class CommitLoop(HeaderCommits[CommitPlan]):
         self._unanswered.clear()  # a call that failed may have left its own: they say nothing about this one
         try:
             return (yield from self.until_applied())
-        except StoreError as error:
+        except (StoreError, Closed) as error:
             if self._unanswered.error is None or isinstance(error, OutcomeUnknown):
                 raise
             raise self._unanswered.error from error

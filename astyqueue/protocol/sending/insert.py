@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from astyqueue import ids
-from astyqueue.errors import AstyqueueError, OutcomeUnknown, StoreError
+from astyqueue.errors import AstyqueueError, Closed, OutcomeUnknown, StoreError
 from astyqueue.ids import Id
 from astyqueue.protocol.layout.columns import STAMP_BACK, message_name
 from astyqueue.protocol.row.rescan import list_stranded
@@ -66,7 +66,7 @@ def _insert(request: Send) -> Steps[None]:
             yield request
         except OutcomeUnknown as error:
             unknown = error
-        except StoreError as error:
+        except (StoreError, Closed) as error:
             raise unknown or error from error
         else:
             return

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 from pydantic_core import to_json
 
 from astyqueue import ids
-from astyqueue.errors import BadInput, OutcomeUnknown, StoreError, StoreUnavailable
+from astyqueue.errors import BadInput, Closed, OutcomeUnknown, StoreError, StoreUnavailable
 from astyqueue.ids import Id
 from astyqueue.model.envelope import MessageId, decode, encode
 from astyqueue.model.message import Unique
@@ -143,7 +143,7 @@ class _Sending(HeaderCommits[_Planned]):
         """Read and commit until the messages are stored, or other messages have their keys."""
         try:
             yield from self.until_applied()
-        except StoreError as error:  # it does not prove that an earlier commit was not applied
+        except (StoreError, Closed) as error:  # it does not prove that an earlier commit was not applied
             if self._unknown is None or isinstance(error, OutcomeUnknown):
                 raise
             raise self._unknown from error

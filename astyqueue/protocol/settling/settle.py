@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from astyqueue.errors import OutcomeUnknown, StoreError, Undecodable
+from astyqueue.errors import Closed, OutcomeUnknown, StoreError, Undecodable
 from astyqueue.ids import Id
 from astyqueue.protocol.layout.columns import HEADER, Timer, Type, decode_timer
 from astyqueue.protocol.row.bounded_reads import ScanWindow, read_in_pages
@@ -67,7 +67,7 @@ def settle(process: Client, row: str, wanted: SettleRequest) -> Steps[SettleResu
     settling = _Settling(process, row, wanted)
     try:
         yield from settling.commit_all()
-    except StoreError as error:
+    except (StoreError, Closed) as error:
         wanted.unsure.extend(worked for worked in settling.result.done if worked not in wanted.unsure)
         if not wanted.unsure or isinstance(error, OutcomeUnknown):
             raise

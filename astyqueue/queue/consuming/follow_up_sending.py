@@ -10,7 +10,7 @@ from typing import Final
 from weakref import WeakKeyDictionary
 
 from astyqueue import ids
-from astyqueue.errors import AstyqueueError, StoreError
+from astyqueue.errors import AstyqueueError, Closed, StoreError
 from astyqueue.model.event import Kind
 from astyqueue.protocol.layout.columns import message_name
 from astyqueue.protocol.sending.insert import LATE, register_late
@@ -56,7 +56,7 @@ class FollowUpSending:
         for queue, some in by_queue.items():
             try:
                 yield from self._send_to(queue, [one for _, one in some])
-            except StoreError:
+            except (StoreError, Closed):
                 raise
             except AstyqueueError as error:
                 refused |= {delivery: error for delivery, _ in some}

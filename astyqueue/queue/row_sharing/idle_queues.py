@@ -13,6 +13,7 @@ import threading
 from collections import deque
 from enum import Enum
 from typing import Final
+from weakref import WeakKeyDictionary, WeakSet, ref
 
 from astyqueue.clock import Clock
 from astyqueue.protocol.coordination.activity_log import KEPT, Notice, read_notices
@@ -70,7 +71,7 @@ class QueueActivity:
         self.since = clock.now() - _BEFORE
         self.closed = False
         self.joined = False
-        watch.opened()
+        watch.opened(self)
         self._clock = clock
         self._until = BEGINNING
         self._lock = threading.Lock()
@@ -143,17 +144,19 @@ class ActivityWatch:
 
     Of the leaders that rest, one watches: its rests end at the next read of the log, and it calls the queues that are
     named there. When it has other work, another of them is woken to watch.
+
+    It keeps no queue: a program may open one for each of its requests, and close none.
     """
 
     def __init__(self, clock: Clock) -> None:
         """Nothing is watched yet."""
-        self._opened = 0
+        self._open: WeakSet[QueueActivity] = WeakSet()
         self._pid = os.getpid()
         self._clock = clock
         self._lock = threading.Lock()
-        self._queues: dict[str, list[QueueActivity]] = {}
+        self._queues: dict[str, WeakKeyDictionary[QueueActivity, None]] = {}
         self._resting: dict[QueueActivity, Wakeup] = {}
-        self._turns: deque[QueueActivity] = deque()
+        self._turns: deque[tuple[str, ref[QueueActivity]]] = deque()
         self._watching: QueueActivity | None = None
         self._read_to = clock.now() - _BEFORE
         self._named = clock.monotonic()
@@ -167,7 +170,7 @@ class ActivityWatch:
 
     def __repr__(self) -> str:
         """How many queues it has, and how many of them rest."""
-        return f"<ActivityWatch of {len(self._turns)} queues, {len(self._resting)} of them idle>"
+        return f"<ActivityWatch of {len(self._open)} queues, {len(self._resting)} of them idle>"
 
     def here(self) -> ActivityWatch:
         """This watch or, in a child process after a fork, a new one, the same for all threads."""
@@ -178,16 +181,16 @@ class ActivityWatch:
     @property
     def lap(self) -> int:
         """How long it takes until each queue had a turn, in microseconds, if all of them become idle."""
-        return max(1, self._opened) * _TURN
+        return max(1, len(self._open)) * _TURN
 
     def forget(self) -> None:
         """Take the last notice as one of an hour ago."""
         self._named = BEGINNING
 
-    def opened(self) -> None:
+    def opened(self, activity: QueueActivity) -> None:
         """A queue was opened."""
         with self._lock:
-            self._opened += 1
+            self._open.add(activity)
 
     def join(self, activity: QueueActivity) -> None:
         """Start waking this queue's leader; wake it now if a recent notice names the queue: it also covers later sends.
@@ -198,21 +201,24 @@ class ActivityWatch:
             if activity.closed:
                 return
             activity.joined = True
-            self._queues.setdefault(activity.queue, []).append(activity)
-            self._turns.append(activity)
+            self._queues.setdefault(activity.queue, WeakKeyDictionary())[activity] = None
+            self._turns.append((activity.queue, ref(activity)))
             if any(one.queue == activity.queue and one.moment >= activity.since for _, one in self._recent):
                 activity.call(Call.NOTICE)
 
     def leave(self, activity: QueueActivity) -> None:
         """A queue was closed."""
         with self._lock:
-            self._opened -= not activity.closed
+            self._open.discard(activity)
             if activity.joined and not activity.closed:
-                self._turns.remove(activity)
-                self._queues[activity.queue].remove(activity)
-                if not self._queues[activity.queue]:
-                    del self._queues[activity.queue]
+                self._turns.remove((activity.queue, ref(activity)))
+                del self._queues[activity.queue][activity]
+                self._forget_if_gone(activity.queue)
             activity.closed = True
+
+    def _forget_if_gone(self, queue: str) -> None:
+        if not self._queues.get(queue, True):
+            del self._queues[queue]
 
     def rest(self, activity: QueueActivity, me: Wakeup, until: MonotonicUs) -> Steps[None]:
         """Rest for a queue until it is called, `me` is set, or the moment has come, and read the log meanwhile."""
@@ -291,8 +297,8 @@ class ActivityWatch:
                     self._call(activity, Call.NOTICE)
 
     def _call_all_that_missed(self, lost: int) -> None:
-        for activity in self._turns:
-            if activity.idle and activity.since < lost:
+        for activity in (joined() for _, joined in self._turns):
+            if activity is not None and activity.idle and activity.since < lost:
                 self._call(activity, Call.GAP)
 
     def _give_turn(self, at: MonotonicUs) -> None:
@@ -301,8 +307,11 @@ class ActivityWatch:
             return
         self._next_turn = at + _TURN
         for _ in range(len(self._turns)):
-            activity = self._turns[0]
-            self._turns.rotate(-1)
+            queue, joined = self._turns.popleft()
+            if (activity := joined()) is None:
+                self._forget_if_gone(queue)
+                continue
+            self._turns.append((queue, joined))
             if activity in self._resting:
                 self._call(activity, Call.TURN)
                 return

@@ -75,33 +75,38 @@ class PacedDoorbell:
         them all: a settle changes no header, and a blocked message is not new.
         """
         now = self._clock.now()
-        yield from self._write(self._bell(rows, now, always=frees_group), now)
+        yield from self._write(self._places_to_ring(rows, now, always=frees_group), now)
 
     def notify_idle(self) -> Steps[None]:
         """Have processes in which the queue is idle poll it: a message falls due earlier than they know."""
-        yield from self._write([], self._clock.now())
+        yield from self._write(set(), self._clock.now())
 
-    def _write(self, bell: list[Batch], now: int) -> Steps[None]:
-        """Write the bell, and the notice unless one stands. One that a cancelled caller did not write is forgotten."""
+    def _write(self, named: set[int], now: int) -> Steps[None]:
+        """Ring for these places, if there are any, and write the notice unless one stands.
+
+        What a cancelled caller did not write goes into the next ring and notice.
+        """
+        bell = [doorbell.bell_of(self._ring.queue, named, ids.nonce())] if named else []
         notice, written = self._notice(now), None
         try:
             written = yield from doorbell.write_hints([*bell, *notice])
         finally:
+            if named and written is None:
+                self._ring_again(named)
             if notice and not written:
                 self._take_back(now, None if written is None else now - _NOTICE_FOR + _NOTICE_AGAIN)
+
+    def _ring_again(self, named: set[int]) -> None:
+        """Have the next ring, however soon it comes, name these places too."""
+        with self._lock:
+            self._unrung |= named
+            self._rung = BEGINNING
 
     def _take_back(self, noticed: int, instead: int | None) -> None:
         """Take the notice of the moment `noticed` as one of `instead`; a later one stays as it is."""
         with self._lock:
             if self._noticed == noticed:
                 self._noticed = instead
-
-    def _bell(self, rows: Iterable[str], now: int, *, always: bool = False) -> list[Batch]:
-        """The bell, for processes in which the queue is in use. They poll all rows of a queue that has few."""
-        if not (self._ring.shared or always):
-            return []
-        named = self._places_to_ring({place for row in rows if (place := self._ring.place(row, now)) is not None})
-        return [doorbell.bell_of(self._ring.queue, named, ids.nonce())] if named else []
 
     def _notice(self, now: int) -> list[Batch]:
         """The notice for processes in which the queue is idle, unless an earlier one still stands.
@@ -114,8 +119,14 @@ class PacedDoorbell:
             self._noticed = now
         return [notice_of(self._ring.queue, self._process)]
 
-    def _places_to_ring(self, places: set[int]) -> set[int]:
-        """The places to name in a ring now; none if the last ring was less than five milliseconds ago."""
+    def _places_to_ring(self, rows: Iterable[str], now: int, *, always: bool) -> set[int]:
+        """The places to name in a ring now; none if the last ring was less than five milliseconds ago.
+
+        The bell is for processes in which the queue is in use. They poll all rows of a queue that has few.
+        """
+        if not (self._ring.shared or always):
+            return set()
+        places = {place for row in rows if (place := self._ring.place(row, now)) is not None}
         with self._lock:
             self._unrung |= places
             if self._clock.monotonic() < self._rung + _SPEAKS_FOR:

@@ -7,17 +7,22 @@ from functools import partial
 
 import pytest
 
-from astyqueue.errors import OutcomeUnknown, StoreError, StoreUnavailable
+from astyqueue.errors import Closed, OutcomeUnknown, StoreError, StoreUnavailable
 from astyqueue.ids import first_at
-from astyqueue.protocol.admin.delete import clear
+from astyqueue.model.envelope import MessageId
+from astyqueue.protocol.admin.delete import clear, delete
 from astyqueue.protocol.claiming.claim import claim
 from astyqueue.protocol.claiming.selection import ClaimRequest
+from astyqueue.protocol.layout.columns import HEADER
+from astyqueue.protocol.row.compare_and_set import update
 from astyqueue.protocol.row.snapshot import WORTH_STORING, RowSnapshot
 from astyqueue.protocol.sending.idempotent import idempotent_message, send_idempotent
+from astyqueue.protocol.sending.insert import message_put, send
 from astyqueue.protocol.settling.outcomes import ACK, Extend, Outcome, Reject, Release, SettlePlan
 from astyqueue.protocol.settling.settle import SettleRequest, settle
-from astyqueue.protocol.steps import Commit, Read, perform, run
-from astyqueue.testing import Failing
+from astyqueue.protocol.steps import Commit, Read, Request, Send, Steps, perform, run
+from astyqueue.store import Batch, Store
+from astyqueue.testing import Failing, Faulty
 from astyqueue.units import SECOND
 from tests.unit.protocol.checked_store import ROW, Meanwhile, picture
 from tests.unit.protocol.stage import ROW as STAGE_ROW
@@ -122,6 +127,40 @@ def test_a_longer_extension_is_made_although_a_shorter_one_of_unknown_outcome_wa
     assert not run(settle(scene.process("ann"), ROW, longer), scene.store).lost
     scene.clock.advance("90s")
     assert not scene.do("bob").claims
+
+
+class ClosedThen(Faulty):
+    """Commits and sends have an unknown outcome, and then the store is closed."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self._done = False
+
+    def perform(self, request: Request) -> object:
+        if self._done:
+            message = "the store was closed"
+            raise Closed(message)
+        if isinstance(request, Commit | Send):
+            self._done = True
+            raise OutcomeUnknown
+        return super().perform(request)
+
+
+def test_what_may_have_been_done_is_not_called_closed() -> None:
+    """Whoever gets Closed takes it that nothing was done, and does it again elsewhere."""
+    scene = Scene(messages=2)
+    taken = scene.do("ann", want=1).claims[0]
+    ann, again = scene.process("ann"), Batch(ROW, (message_put(0, first_at(scene.now), b"", sent=scene.now),))
+    commands: list[Steps[object]] = [
+        settle(ann, ROW, SettleRequest(taken.timer, {scene.sent[0]: ACK})),
+        claim(ann, RowSnapshot(ROW, 1), ClaimRequest(1, LEASE, 5)),
+        delete(ann, MessageId(ROW, 0, scene.sent[0])),
+        update(ROW, HEADER, lambda _: b"1"),
+        send(ann, again),
+    ]
+    for steps in commands:
+        with pytest.raises(OutcomeUnknown):
+            run(steps, ClosedThen(scene.store))
 
 
 def test_a_claim_whose_end_was_not_learned_settles_what_went_with_it() -> None:

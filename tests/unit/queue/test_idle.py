@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import random
+from weakref import ref
 
 import pytest
 
+from astyqueue import connect
 from astyqueue.errors import StoreUnavailable
 from astyqueue.model.message import Message
 from astyqueue.model.settings import Layout
@@ -16,7 +19,7 @@ from astyqueue.protocol.steps import run
 from astyqueue.queue.admin.deletion import drop
 from astyqueue.queue.delivery.base_delivery import new_deliveries
 from astyqueue.queue.row_sharing import idle_queues
-from astyqueue.queue.row_sharing.idle_queues import IN_USE
+from astyqueue.queue.row_sharing.idle_queues import IN_USE, QueueActivity
 from astyqueue.queue.runtime import ReceiveRequest
 from astyqueue.stores.memory import MemoryStore
 from astyqueue.testing import TimeMachine
@@ -403,3 +406,19 @@ def test_a_message_released_by_another_process_is_noticed(store: Lossy, clock: T
 def test_the_log_goes_on_in_another_row_every_ten_minutes(clock: TimeMachine) -> None:
     moment = clock.now() - clock.now() % (600 * SECOND)
     assert activity_row(moment) == activity_row(moment + 600 * SECOND - 1) != activity_row(moment + 600 * SECOND)
+
+
+def test_queues_that_a_program_opens_for_each_request_and_does_not_close_are_forgotten(clock: TimeMachine) -> None:
+    with connect("memory://", clock=clock) as connection:
+
+        def handle_request() -> ref[QueueActivity]:
+            queue = connection.queue("emails")
+            queue.send(1)
+            for delivery in queue.receive(1):
+                delivery.ack()
+            return ref(queue.core.scheduler.activity)
+
+        requests = [handle_request() for _ in range(3)]
+        gc.collect()
+        assert [activity() for activity in requests] == [None] * 3
+        assert connection.queue("emails").core.watch.lap == TURN

@@ -8,6 +8,7 @@ import pytest
 
 from astyqueue.errors import OutcomeUnknown, StoreError, StoreUnavailable
 from astyqueue.model.settings import Layout
+from astyqueue.protocol.coordination.doorbell import rows_rung
 from astyqueue.protocol.layout.rows import Ring
 from astyqueue.protocol.steps import Request, Send, Steps
 from astyqueue.queue.row_sharing.paced_doorbell import PacedDoorbell
@@ -46,6 +47,18 @@ def test_a_notice_of_a_caller_that_was_cancelled_is_written_by_the_next(bell: Pa
     assert writes(bell.ring([])) == 0
     cancelled.close()
     assert [writes(bell.ring([])), writes(bell.ring([]))] == [1, 0]
+
+
+def test_the_rows_of_a_ring_whose_caller_was_cancelled_are_named_by_the_next(clock: TimeMachine) -> None:
+    ring = Ring("emails", Layout(time_shards=4, concurrency_shards=8))
+    bell = PacedDoorbell(ring, clock)
+    current = [row for row in ring.rows() if ring.place(row, clock.now()) is not None]
+    cancelled = bell.ring(current[:1])
+    next(cancelled)
+    cancelled.close()
+    request = next(bell.ring(current[1:2]))
+    assert isinstance(request, Send)
+    assert rows_rung(request.batch.puts[0].value) == {ring.place(row, clock.now()) for row in current[:2]}
 
 
 @pytest.mark.parametrize("error", [StoreUnavailable("away"), OutcomeUnknown("no answer")])
