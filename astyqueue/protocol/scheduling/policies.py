@@ -131,15 +131,30 @@ def decide(schedule: Schedule, trigger: Trigger, run: LastRun, *, now: int, room
     """
     if schedule.ended and not run.alive:
         return Decision(replace(schedule, run=None))
-    due = due_occurrences(trigger, schedule.last, now)
-    if schedule.policies.after_failure is AfterFailure.PAUSE and run.dead and (due or schedule.backlog):
+    pauses = schedule.policies.after_failure is AfterFailure.PAUSE and run.dead
+    room = max(1, min(room, AT_ONCE))
+    due = due_occurrences(trigger, schedule.last, now if pauses else _horizon(schedule, trigger, now, room))
+    if pauses and (due or schedule.backlog):
         return _pause(schedule, due, now)
     deciding = _Deciding(schedule, now, running=run.alive)
     if schedule.backlog and not run.alive:
         deciding.send(deciding.backlog.pop(0), 1)
     if due:
-        deciding.deal_with(due, max(1, min(room, AT_ONCE)))
+        deciding.deal_with(due, room)
     return deciding.decision(trigger)
+
+
+def _horizon(schedule: Schedule, trigger: Trigger, now: int, room: int) -> int:
+    """The moment up to which occurrences are decided on; later ones stay due, however many there are.
+
+    That is now, except under misfire="within": there it is the last of as many punctual enough ones as there is room
+    for, because all of them are fired, and `DueOccurrences` has the latest ones only.
+    """
+    misfire = schedule.policies.misfire
+    if misfire.kind != "within":
+        return now
+    within = islice(_occurrences(trigger, max(schedule.last, now - misfire.bound - 1), now), room)
+    return max(within, default=now)
 
 
 def _pause(schedule: Schedule, due: DueOccurrences | None, now: int) -> Decision:

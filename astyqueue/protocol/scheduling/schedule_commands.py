@@ -75,7 +75,8 @@ def save(kept: ScheduleHandle, wanted: RequestedSchedule, *, replaces: bool) -> 
     """Create a schedule or replace the one of its name; raises ScheduleTaken if it exists and `replaces` is false.
 
     A replacement with an equal trigger goes on as before. Another trigger starts again, but past occurrences are
-    deducted from its count. Raises BadInput if a person's trigger has no occurrence from now on.
+    deducted from its count, unless that is counted from a start. Raises BadInput if a person's trigger has no
+    occurrence from now on.
     """
     mark = kept.process.nonce().hex()
     schedule: Schedule
@@ -236,18 +237,16 @@ def _remade(before: Schedule, wanted: RequestedSchedule, now: int) -> Schedule:
     if declared == before.declared:
         return schedule
     last = max(before.last, now - 1)
-    occurrences = before.occurrences if _count_in(before.declared) is not None else 0
-    trigger = _less(wanted.trigger, occurrences)
-    if trigger is None:
-        return replace(schedule, declared=declared, last=last, next=None, occurrences=occurrences)
-    anchored = trigger.anchored(now, seed=before.name)
+    handled = before.occurrences if _count_in(before.declared) is not None else 0
+    begin = max(last, now)
+    anchored = _less(wanted.trigger, handled, begin, last).anchored(begin, seed=before.name)
     return replace(
         schedule,
         declared=declared,
         anchored=anchored.document(),
         last=last,
         next=anchored.after(last),
-        occurrences=occurrences,
+        occurrences=handled,
     )
 
 
@@ -258,14 +257,20 @@ def _count_in(document: object) -> object:
     return document.get("count") or _count_in(document.get("trigger"))
 
 
-def _less(trigger: Trigger, occurrences: int) -> Trigger | None:
-    """The trigger with its count reduced by `occurrences`, if it has one; None when no occurrence is left."""
+def _less(trigger: Trigger, handled: int, begin: int, last: int) -> Trigger:
+    """The trigger with a count that is yet to begin reduced by the occurrences handled; at 0 none is left after `last`.
+
+    A count from a start has the occurrences before `begin` in it already. One that begins anew may begin with `last`,
+    which is handled.
+    """
     if isinstance(trigger, Excluding):
-        inner = _less(trigger.trigger, occurrences)
-        return None if inner is None else trigger.but(trigger=inner)
-    if not isinstance(trigger, Every | Cron) or trigger.count is None:
+        return trigger.but(trigger=_less(trigger.trigger, handled, begin, last))
+    if not isinstance(trigger, Every | Cron) or trigger.count is None or trigger.start_us is not None:
         return trigger
-    return trigger.but(count=trigger.count - occurrences) if trigger.count > occurrences else None
+    if trigger.count <= handled:
+        return trigger.but(count=None, start_us=last, end_us=last)
+    begins_with_last = trigger.anchored(begin).after(last - 1) == last
+    return trigger.but(count=trigger.count - handled + begins_with_last)
 
 
 def pause(kept: ScheduleHandle, why: str) -> Steps[Schedule]:

@@ -14,6 +14,7 @@ from astyqueue.protocol.layout.columns import HEADER, decode_header
 from astyqueue.protocol.layout.schedule_column import decode_schedule, encode_schedule, trigger_name
 from astyqueue.protocol.row.snapshot import RowSnapshot
 from astyqueue.protocol.scheduling.fire import RowSchedules
+from astyqueue.protocol.scheduling.policies import AT_ONCE, SkippedOccurrences
 from astyqueue.protocol.scheduling.schedule_commands import discard, pause, remove, resume, run_now
 from astyqueue.protocol.settling.outcomes import Reject
 from astyqueue.protocol.steps import Commit, run
@@ -84,6 +85,41 @@ def test_many_occurrences_are_fired_over_several_commits_none_twice(table: Timet
     assert fired(table) == list(range(1, 401))
     assert len(table.births.born) == 400
     assert set(table.births.born.values()) == {1}
+
+
+def test_every_occurrence_that_is_within_the_bound_is_fired_however_many_there_are(table: Timetable) -> None:
+    table.make(trigger=Every("1s", delay="1s"), misfire="within 1h")
+    table.clock.advance("40m")
+    raised = table.store.raised
+    assert fired(table) == [second / 60 for second in range(1, 2_401)]
+    assert table.store.raised - raised == 2_400 / AT_ONCE
+    schedule = table.there()
+    assert (schedule.occurrences, schedule.fired, schedule.skipped) == (2_400, 2_400, 0)
+    assert set(table.births.born.values()) == {1}
+
+
+def test_only_the_occurrences_beyond_the_bound_are_skipped_as_too_late(table: Timetable) -> None:
+    skipped: list[SkippedOccurrences] = []
+    table.make(trigger=Every("1s", delay="1s"), misfire="within 20m")
+    table.clock.advance("400m")
+    found: list[float] = []
+    while sent := table.run(table.scheduler("ann").fire(RowSnapshot(ROW, 1), on_skipped=skipped.extend)):
+        found += table.minutes([one.occurrence for one in sent])
+    assert found == [second / 60 for second in range(380 * 60, 400 * 60 + 1)]
+    assert [(one.occurrence, one.why) for one in skipped] == [(table.anchored + SECOND, "too late")]
+    schedule = table.there()
+    assert (schedule.last, schedule.fired) == (table.now, 20 * 60 + 1)
+
+
+def test_a_schedule_that_pauses_after_a_failure_passes_over_all_that_is_due(table: Timetable) -> None:
+    table.make(misfire="within 10h", after_failure="pause")
+    table.clock.advance("1m")
+    assert fired(table) == [1]
+    [taken] = table.do("eve").claims
+    table.settle(taken, {held.entry.id: Reject("failed", "no such address", 5) for held in taken.held})
+    table.clock.advance("200m")
+    assert fired(table) == []
+    assert (table.there().last, table.there().skipped) == (table.now, 200)
 
 
 def test_many_schedules_are_fired_together(table: Timetable) -> None:
