@@ -9,7 +9,7 @@ from unittest import mock
 import pytest
 
 from astyqueue.dispatch.consumers.consumer_states import INTERESTED, NOTIFIED, Consumer, Consumers, Members, State
-from astyqueue.dispatch.consumers.matching import Assignment
+from astyqueue.dispatch.consumers.matching import Matcher
 from astyqueue.dispatch.consumers.multi_queue import MultiQueueConsumer
 from astyqueue.dispatch.consumers.ready_buffer import Lane, Ready, ReadyBuffer
 from tests.consumer_schedules.oracle import Broken
@@ -18,13 +18,13 @@ from tests.consumer_schedules.world import play, play_part
 
 Plant = Callable[[], Any]
 _move = Consumers.move
-_arrive = Assignment._arrive  # noqa: SLF001 - the mistakes are made inside
-_notify = Assignment._notify  # noqa: SLF001
-_enter = Assignment.enter
-_withdraw = Assignment.withdraw
+_arrive = Matcher._arrive  # noqa: SLF001 - the mistakes are made inside
+_notify = Matcher._notify  # noqa: SLF001
+_enter = Matcher.enter
+_withdraw = Matcher.withdraw
 
 
-def _arrive_without_handing_over(self: Assignment[int], consumer: Consumer[int]) -> None:
+def _arrive_without_handing_over(self: Matcher[int], consumer: Consumer[int]) -> None:
     _arrive(self, consumer)
 
 
@@ -35,23 +35,23 @@ def _move_to_the_front(self: Consumers[int], consumer: Consumer[int], to: State,
     return moved
 
 
-def _notify_without_counting(self: Assignment[int], consumer: Consumer[int], lane: Lane[int]) -> None:
+def _notify_without_counting(self: Matcher[int], consumer: Consumer[int], lane: Lane[int]) -> None:
     _notify(self, consumer, lane)
     if (counted := consumer.woken_for) is not None:
         counted.coming -= 1
         consumer.woken_for = None
 
 
-def _stay_notified(self: Assignment[int], consumer: Consumer[int]) -> None:
+def _stay_notified(self: Matcher[int], consumer: Consumer[int]) -> None:
     self.consumers.move(consumer, NOTIFIED, *State)
 
 
-def _enter_without_wakeup(self: Assignment[int], consumer: Consumer[int]) -> None:
+def _enter_without_wakeup(self: Matcher[int], consumer: Consumer[int]) -> None:
     with mock.patch.object(self, "wake"):
         _enter(self, consumer)
 
 
-def _withdraw_without_handing_over(self: Assignment[int], consumer: Consumer[int]) -> None:
+def _withdraw_without_handing_over(self: Matcher[int], consumer: Consumer[int]) -> None:
     with mock.patch.object(self, "wake"):
         _withdraw(self, consumer)
 
@@ -70,7 +70,7 @@ def _lane_without_memory(self: ReadyBuffer[int], ready: Ready[int]) -> Lane[int]
     return self._file(ready)
 
 
-def _withdraw_without_putting_back(self: Assignment[int], consumer: Consumer[int]) -> None:
+def _withdraw_without_putting_back(self: Matcher[int], consumer: Consumer[int]) -> None:
     _arrive(self, consumer)
 
 
@@ -80,31 +80,29 @@ def _head_expired_or_not(self: ReadyBuffer[int], lane: Lane[int]) -> Ready[int] 
 
 MISTAKES: Final[dict[str, Plant]] = {
     "a consumer that arrives and takes another message hands nothing over": lambda: mock.patch.object(
-        Assignment, "_arrive", _arrive_without_handing_over
+        Matcher, "_arrive", _arrive_without_handing_over
     ),
     "a consumer that missed does not go to the back": lambda: mock.patch.object(Consumers, "move", _move_to_the_front),
-    "two are woken for a message": lambda: mock.patch.object(Assignment, "_notify", _notify_without_counting),
-    "a consumer is woken under stale interest": lambda: mock.patch.object(
-        Assignment, "_may_be_woken", return_value=True
-    ),
-    "a consumer that missed counts as notified": lambda: mock.patch.object(Assignment, "_miss", _stay_notified),
+    "two are woken for a message": lambda: mock.patch.object(Matcher, "_notify", _notify_without_counting),
+    "a consumer is woken under stale interest": lambda: mock.patch.object(Matcher, "_may_be_woken", return_value=True),
+    "a consumer that missed counts as notified": lambda: mock.patch.object(Matcher, "_miss", _stay_notified),
     "a consumer that becomes interested is not woken": lambda: mock.patch.object(
-        Assignment, "enter", _enter_without_wakeup
+        Matcher, "enter", _enter_without_wakeup
     ),
     "a consumer that withdraws hands nothing over": lambda: mock.patch.object(
-        Assignment, "withdraw", _withdraw_without_handing_over
+        Matcher, "withdraw", _withdraw_without_handing_over
     ),
-    "a message too large is not looked at again": lambda: mock.patch.object(Assignment, "retry_short"),
+    "a message too large is not looked at again": lambda: mock.patch.object(Matcher, "retry_short"),
     "a released message comes last": lambda: mock.patch.object(ReadyBuffer, "put_back", _put_back_last),
     "a message is given twice": lambda: mock.patch.object(ReadyBuffer, "take", _give_twice),
     "a consumer gets what it rejected": lambda: mock.patch.object(
         ReadyBuffer, "_lane_of_rejected", _lane_without_memory
     ),
-    "priorities are ignored in a pull": lambda: mock.patch.object(Assignment, "_yields", return_value=False),
+    "priorities are ignored in a pull": lambda: mock.patch.object(Matcher, "_yields", return_value=False),
     "a consumer that stands by is not promoted": lambda: mock.patch.object(Members, "promoted", return_value=[]),
     "a busy consumer of several queues does not withdraw": lambda: mock.patch.object(MultiQueueConsumer, "_on_credit"),
     "what was kept for a consumer is not put back when it withdraws": lambda: mock.patch.object(
-        Assignment, "forget_wakeup", _withdraw_without_putting_back
+        Matcher, "forget_wakeup", _withdraw_without_putting_back
     ),
     "an expired message is delivered": lambda: mock.patch.object(ReadyBuffer, "head", _head_expired_or_not),
 }

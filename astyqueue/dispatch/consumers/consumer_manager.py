@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Generic, TypeVar
 
 from astyqueue.dispatch.consumers.consumer_states import NOTIFIED, REMOVED, Browsers, Consumer, Counters, Members
-from astyqueue.dispatch.consumers.matching import Assignment
+from astyqueue.dispatch.consumers.matching import Matcher
 from astyqueue.dispatch.consumers.ready_buffer import REJECTIONS, Ready
 from astyqueue.units import NEVER
 from astyqueue.waiting import BargingLock
@@ -23,12 +23,12 @@ Calls = list[Callable[[], None]]
 
 
 class _Guarded(Generic[T]):
-    """An assignment and its lock. What is to be called for a change is collected, and called without the lock."""
+    """A matcher and its lock. What is to be called for a change is collected, and called without the lock."""
 
-    def __init__(self, assignment: Assignment[T], on_expired: Callable[[list[Ready[T]]], None] | None) -> None:
+    def __init__(self, matcher: Matcher[T], on_expired: Callable[[list[Ready[T]]], None] | None) -> None:
         self.lock = BargingLock()
-        self._assignment = assignment
-        self._buffer = assignment.buffer
+        self._matcher = matcher
+        self._buffer = matcher.buffer
         self._on_expired = on_expired
 
     @contextlib.contextmanager
@@ -42,13 +42,13 @@ class _Guarded(Generic[T]):
 
     def collected(self) -> Calls:
         """What is to be called; nothing is collected any more."""
-        calls = self._assignment.calls
+        calls = self._matcher.calls
         if expired := self._buffer.expired:
             self._buffer.expired = []
             if self._on_expired is not None:
                 calls.append(functools.partial(self._on_expired, expired))
         if calls:
-            self._assignment.calls = []
+            self._matcher.calls = []
         return calls
 
     def pull_usual(self, consumer: Consumer[T]) -> Ready[T] | None:
@@ -57,15 +57,15 @@ class _Guarded(Generic[T]):
         No function is called under the lock, so that the interpreter does not pass to another thread meanwhile, which
         would wait for the lock.
         """
-        assignment, buffer, consumers = self._assignment, self._buffer, self._assignment.consumers
+        matcher, buffer, consumers = self._matcher, self._buffer, self._matcher.consumers
         with self.lock:
             lane = buffer.only
             if lane is None or not lane.messages or consumer.state is not NOTIFIED or not consumer.unlimited:
                 return None
-            if consumer.woken_for is not None or assignment.short or not consumers.of_one_priority:
+            if consumer.woken_for is not None or matcher.short or not consumers.of_one_priority:
                 return None
             ready = lane.messages[0]
-            if ready.expires != NEVER or assignment.age is not None:
+            if ready.expires != NEVER or matcher.age is not None:
                 return None
             del lane.messages[0]
             ready.lane = None
@@ -100,13 +100,13 @@ class ConsumerManager(Generic[T]):
         """
         self._now = now
         self._bound = bound
-        self._assignment: Assignment[T] = Assignment(now, age, running)
-        self._guarded: _Guarded[T] = _Guarded(self._assignment, on_expired)
+        self._matcher: Matcher[T] = Matcher(now, age, running)
+        self._guarded: _Guarded[T] = _Guarded(self._matcher, on_expired)
         self._lock = self._guarded.lock
-        self._buffer = self._assignment.buffer
-        self._consumers = self._assignment.consumers
-        self._limit = self._assignment.limit
-        self._browsers: Browsers[T] = Browsers(self._assignment.count_wakeup)
+        self._buffer = self._matcher.buffer
+        self._consumers = self._matcher.consumers
+        self._limit = self._matcher.limit
+        self._browsers: Browsers[T] = Browsers(self._matcher.count_wakeup)
         self._members: Members[T] = Members(live)
 
     def __len__(self) -> int:
@@ -166,10 +166,10 @@ class ConsumerManager(Generic[T]):
                 self._members.remove(consumer)
             elif consumer in self._members:
                 self._members.remove(consumer)
-                if self._assignment.remove(consumer):
+                if self._matcher.remove(consumer):
                     self._select()
                 for promoted in self._members.promoted():
-                    self._assignment.enter(promoted)
+                    self._matcher.enter(promoted)
 
     def _select(self) -> None:
         """Follow a change of selectors: all lanes are new, and no consumer counts as on its way to one."""
@@ -177,16 +177,16 @@ class ConsumerManager(Generic[T]):
         for consumer in self._members:
             consumer.woken_for = None
         self._buffer.select(self._consumers.selectors)
-        self._assignment.retry_short()
-        self._assignment.wake(self._buffer.lanes)
+        self._matcher.retry_short()
+        self._matcher.wake(self._buffer.lanes)
 
     def set_priority(self, consumer: Consumer[T], priority: int) -> None:
         """Change the priority of a consumer."""
         with self._guarded.changing():
             if consumer in self._members and priority != consumer.priority:
                 self._consumers.set_priority(consumer, priority)
-                self._assignment.retry_short()
-                self._assignment.wake(self._assignment.lanes_of(consumer))
+                self._matcher.retry_short()
+                self._matcher.wake(self._matcher.lanes_of(consumer))
 
     def refresh(self, consumer: Consumer[T]) -> None:
         """Look at a consumer's credit again: with credit it is woken for what it may take, without it is withdrawn."""
@@ -195,9 +195,9 @@ class ConsumerManager(Generic[T]):
             if consumer.browser:
                 self._browsers.refresh(consumer, self._now(), interested=has_credit)
             elif consumer in self._members and not has_credit:
-                self._assignment.withdraw(consumer)
+                self._matcher.withdraw(consumer)
             elif consumer in self._members and consumer.live:
-                self._assignment.enter(consumer)
+                self._matcher.enter(consumer)
 
     def suspended(self, since: int) -> list[Consumer[T]]:
         """The consumers that were interested once, and have not been since that moment or longer."""
@@ -210,7 +210,7 @@ class ConsumerManager(Generic[T]):
         Call this about once a second if there is an `age`, or credit in bytes: time alone wakes no consumer.
         """
         with self._guarded.changing():
-            self._assignment.recheck()
+            self._matcher.recheck()
 
     def put(self, messages: Iterable[Ready[T]]) -> list[Ready[T]]:
         """Add messages at the end, and wake a consumer for each; returns the oldest ones above the bound, removed."""
@@ -221,10 +221,10 @@ class ConsumerManager(Generic[T]):
             if self._browsers.unseen:
                 self._browsers.show(messages, len(self))
             if self._bound is not None and (displaced := self._buffer.displace(self._bound)):
-                self._assignment.retry_short()
+                self._matcher.retry_short()
             if self._consumers.asleep:
-                self._assignment.wake(lanes)
-            calls = self._guarded.collected() if self._assignment.calls or self._buffer.expired else ()
+                self._matcher.wake(lanes)
+            calls = self._guarded.collected() if self._matcher.calls or self._buffer.expired else ()
         for call in calls:
             call()
         return displaced
@@ -242,7 +242,7 @@ class ConsumerManager(Generic[T]):
                 self._limit.end(consumer)
             ready = self._pull(consumer)
             if ended and ready is None:
-                self._assignment.wake(self._buffer.lanes)
+                self._matcher.wake(self._buffer.lanes)
             calls = self._guarded.collected()
         for call in calls:
             call()
@@ -254,7 +254,7 @@ class ConsumerManager(Generic[T]):
         if consumer.browser:
             return self._browsers.pull(consumer, self._now())
         consumer.asked = True
-        return self._assignment.pull(consumer) if consumer.live else None
+        return self._matcher.pull(consumer) if consumer.live else None
 
     def pull_quickly(self, consumer: Consumer[T]) -> Ready[T] | None:
         """As `pull` after a message that has ended, in the usual case; None in other cases: `pull` has to follow."""
@@ -269,8 +269,8 @@ class ConsumerManager(Generic[T]):
         with self._guarded.changing():
             if consumer.state is not NOTIFIED or not consumer.live or not self._limit.end(consumer):
                 return None
-            if (ready := self._assignment.pull(consumer)) is None:
-                self._assignment.wake(self._buffer.lanes)
+            if (ready := self._matcher.pull(consumer)) is None:
+                self._matcher.wake(self._buffer.lanes)
             return ready
 
     def ended(self, consumer: Consumer[T]) -> None:
@@ -279,7 +279,7 @@ class ConsumerManager(Generic[T]):
             return
         with self._guarded.changing():
             if self._limit.end(consumer):
-                self._assignment.wake(self._buffer.lanes)
+                self._matcher.wake(self._buffer.lanes)
 
     def release(self, consumer: Consumer[T], ready: Ready[T], *, reject: bool = False) -> bool:
         """Put a message back where it was, for any consumer; with `reject`, not for this one.
@@ -294,8 +294,8 @@ class ConsumerManager(Generic[T]):
                 if reject:
                     ready.rejected_by = (*ready.rejected_by, consumer.number)[-REJECTIONS:]
                 self._buffer.put_back(ready)
-                self._assignment.retry_short()
-                self._assignment.wake(self._buffer.lanes)
+                self._matcher.retry_short()
+                self._matcher.wake(self._buffer.lanes)
         return held
 
     def remove(self, ready: Ready[T]) -> bool:
@@ -308,7 +308,7 @@ class ConsumerManager(Generic[T]):
             ready.holder = None
             removed = held or self._buffer.remove(ready)
             if removed and not held:
-                self._assignment.retry_short()
+                self._matcher.retry_short()
         return removed
 
     def take_back(self) -> list[Ready[T]]:
@@ -316,7 +316,7 @@ class ConsumerManager(Generic[T]):
         with self._guarded.changing():
             for consumer in self._members:
                 if consumer.kept is not None:
-                    self._assignment.forget_wakeup(consumer)
+                    self._matcher.forget_wakeup(consumer)
             messages = self._buffer.displace(0)
-            self._assignment.retry_short()
+            self._matcher.retry_short()
         return messages

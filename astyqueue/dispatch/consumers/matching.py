@@ -17,7 +17,7 @@ from astyqueue.dispatch.consumers.ready_buffer import Lane, Ready, ReadyBuffer
 T = TypeVar("T")
 
 
-class Assignment(Generic[T]):
+class Matcher(Generic[T]):
     """Moves consumers between their states as messages and credit come and go. Not safe from several threads.
 
     `calls` are to be made once the lock is released: wake-ups of consumers, and changes of credit. `short` are the
