@@ -17,6 +17,7 @@ from astyqueue.protocol.layout.columns import HEADER, Type
 from astyqueue.protocol.steps import Client, Commit, Read, Send, run
 from astyqueue.queue.delivery.base_delivery import BaseDelivery
 from astyqueue.queue.options import DEFAULT_OPTIONS, with_lock
+from astyqueue.queue.row_sharing.external_lock import CallingThread, ManagerCall
 from astyqueue.queue.runtime import QueueRuntime
 from astyqueue.store import Batch, Name, Put, Slice, Store
 from astyqueue.testing import TimeMachine
@@ -207,11 +208,22 @@ def test_a_row_that_cannot_be_claimed_from_is_let_go_of_too(
     locks.shelf.wait_until_free()
 
 
+@pytest.fixture
+def _managers_answer_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise who gets a lock next is decided by when a thread runs, not by the steps of a test."""
+
+    def carry_out(thread: CallingThread, call: ManagerCall) -> None:
+        call.carry_out(thread._manager)  # noqa: SLF001 - as the thread does
+
+    monkeypatch.setattr(CallingThread, "hand_in", carry_out)
+
+
 @pytest.mark.parametrize(
     "layout", [Layout(), pytest.param(TWO_ROWS, marks=pytest.mark.full)], ids=["one row", "two rows"]
 )
 @pytest.mark.parametrize("lock", EVERY)
 @pytest.mark.every_store
+@pytest.mark.usefixtures("_managers_answer_at_once")
 def test_two_processes_both_get_their_part(
     store: Store, clock: TimeMachine, locks: Locks, lock: str, layout: Layout
 ) -> None:
