@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from types import TracebackType
 from typing import Final, Generic, Self, TypeVar
 
@@ -48,7 +49,8 @@ class Span:
 class Reader(Generic[T]):
     """The records of a span, in order. Close it, or read it to its end: until then it keeps its page.
 
-    `position` is the place of the last record returned, and `skipped` what was passed because it cannot be read.
+    `position` is the place of the last record returned, and `skipped` what was passed because it cannot be read. A line
+    is logged of each, unless it is in `logged`, which readers that look at the same records repeatedly may share.
     `close` may be called from any thread and ends the iteration; all else belongs to one thread or task.
     """
 
@@ -56,6 +58,7 @@ class Reader(Generic[T]):
         """With `follow`, wait for records to come; otherwise end where the journal ends."""
         self._returned: Entry | None = None
         self.skipped: list[Damage] = []
+        self.logged: set[tuple[Path, int, int]] = set()
         self._source: Final = source
         self._codec: Final = codec
         self._span: Final = span
@@ -178,7 +181,12 @@ class Reader(Generic[T]):
 
     def _note(self, damage: Damage) -> None:
         self.skipped.append(damage)
-        facts = {"journal": self._source.pages.prefix, **damage.facts()}
+        pages = self._source.pages
+        place = (pages.directory / pages.prefix, damage.page, damage.offset)
+        if place in self.logged:
+            return
+        self.logged.add(place)
+        facts = {"journal": pages.prefix, **damage.facts()}
         log_event(_log, logging.WARNING, "journal_records_unreadable", **facts)  # type: ignore[arg-type]  # none is `exc_info`
 
     def _wait(self) -> bool:

@@ -25,14 +25,14 @@ from pydantic import JsonValue
 from pydantic_core import from_json, to_json
 
 from astyqueue import ids
-from astyqueue.errors import BadSetting, Undecodable
+from astyqueue.errors import BadInput, BadSetting, Undecodable, UnknownTrigger
 from astyqueue.model.envelope import FORMAT, unframed
 from astyqueue.model.message import Message
 from astyqueue.model.schedule import Origin, Policies, Schedule, Template
 from astyqueue.protocol.layout.rows import declared_row
 from astyqueue.protocol.row import compare_and_set
 from astyqueue.protocol.steps import Steps, read_column
-from astyqueue.queue.admin.schedules import ScheduleRequest, handle_of, remove, save, template_of
+from astyqueue.queue.admin.schedules import ScheduleRequest, handle_of, remove, save, template_of, trigger_of
 from astyqueue.queue.runtime import QueueRuntime
 from astyqueue.store import Batch, Name, Put
 from astyqueue.structured_log import log_event
@@ -139,24 +139,30 @@ class _Removed:
     """What removed schedules leave to new ones, which may be the same under other names.
 
     Their occurrences up to `since` are dealt with, but for those of `overdue`, which had not fired all that were due.
+    `others` have occurrences left, too.
     """
 
     since: int | None = None
     overdue: list[Schedule] = field(default_factory=list)
+    others: list[Schedule] = field(default_factory=list)
 
     def add(self, schedule: Schedule, now: int) -> None:
         """Add a schedule that was removed now."""
         self.since = max(schedule.last, now, self.since or 0)
-        if not schedule.paused and schedule.next is not None and schedule.next <= now:
-            self.overdue.append(schedule)
+        if schedule.next is not None:
+            is_overdue = not schedule.paused and schedule.next <= now
+            (self.overdue if is_overdue else self.others).append(schedule)
 
-    def left_to(self, trigger: Trigger) -> int | None:
-        """Until when a new schedule's occurrences are dealt with; one of equal trigger takes over an overdue one."""
-        same = next((one for one in self.overdue if one.declared == trigger.document()), None)
-        if same is None:
-            return self.since
-        self.overdue.remove(same)
-        return same.last
+    def left_to(self, trigger: Trigger) -> tuple[int | None, Schedule | None]:
+        """Until when a new schedule's occurrences are dealt with, and the one of equal trigger that it continues."""
+        same = [one for one in (*self.overdue, *self.others) if one.declared == trigger.document()]
+        if not same:
+            return self.since, None
+        if same[0] not in self.overdue:
+            self.others.remove(same[0])
+            return self.since, same[0]
+        self.overdue.remove(same[0])
+        return same[0].last, same[0]
 
 
 def _texts(values: object) -> tuple[str, ...]:
@@ -171,8 +177,8 @@ def reconcile(core: QueueRuntime, release: Release, instructions: Instructions |
     """Apply the schedules that a release declares to a queue, unless another release is current.
 
     An unchanged declaration leaves its schedule and counts unchanged. A renamed schedule, whose old name is removed,
-    continues under its new name with the occurrences that the old one has not dealt with. Schedules made by people are
-    kept.
+    continues under its new name, at the same times, with the occurrences that the old one has not dealt with. Schedules
+    made by people are kept.
     """
     reconciling = _Reconciling(core, release, instructions or Instructions())
     record = yield from reconciling.take_over()
@@ -338,10 +344,18 @@ class _Reconciling:
         if self._instructions.dry_run:
             wanted = (one.trigger.document(), template_of(self._core, one.message), one.policies, Origin.CODE)
             return found is None or wanted != (found[1].declared, found[1].template, found[1].policies, found[1].origin)
-        since = removed.left_to(one.trigger) if found is None else None
-        planned = ScheduleRequest(one.trigger, one.message, one.policies, Origin.CODE, since)
+        since, continued = removed.left_to(one.trigger) if found is None else (None, None)
+        anchored = self._anchored(continued) if continued else None
+        planned = ScheduleRequest(one.trigger, one.message, one.policies, Origin.CODE, since=since, anchored=anchored)
         saved = yield from save(self._core, name, planned, replaces=True)
         return found is None or replace(saved, mark="") != replace(found[1], mark="")
+
+    def _anchored(self, schedule: Schedule) -> Trigger | None:
+        """The trigger of a schedule as it is anchored; None if this process cannot read it."""
+        try:
+            return trigger_of(self._core, schedule)
+        except (BadInput, UnknownTrigger):
+            return None
 
 
 def _document(declared: Declared, template: Template) -> dict[str, JsonValue]:

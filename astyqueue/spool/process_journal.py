@@ -30,6 +30,8 @@ _LOT_BYTES: Final = 8 << 20
 #: in messages, which bounds how many a process that dies leaves to be sent again, and in bytes of those that wait.
 _AHEAD: Final = 10 * LOT
 _BYTES_AHEAD: Final = 16 << 20
+#: The damage that looks at the state logged: each call and each health probe looks at the same records again.
+_LOGGED: Final[set[tuple[Path, int, int]]] = set()
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,7 @@ def state_of(
     stat = journal.stat()
     done = max(stat.cursors.get(FORWARDED, 0), stat.first_sequence - 1)
     with journal.read(after=done) as records:
+        records.logged = _LOGGED
         oldest = records.take(1)
     with ReadOnlyJournal.open(folder, codec=BYTES, prefix=REFUSED) as refused:
         aside = refused.stat()

@@ -62,13 +62,17 @@ _MEANWHILE: Final = "it was paused"
 
 @dataclass(frozen=True, slots=True)
 class RequestedSchedule:
-    """A schedule as a caller requests it, with occurrences later than `since` (microseconds), or from now on."""
+    """A schedule as a caller requests it, with occurrences later than `since` (microseconds), or from now on.
+
+    `anchored`: the trigger as it was anchored by the schedule that a new one continues.
+    """
 
     trigger: Trigger
     template: Template
     policies: Policies = field(default_factory=Policies)
     origin: Origin = Origin.PEOPLE
     since: int | None = None
+    anchored: Trigger | None = None
 
 
 def save(kept: ScheduleHandle, wanted: RequestedSchedule, *, replaces: bool) -> Steps[Schedule]:
@@ -215,7 +219,7 @@ def _begun(schedule: Schedule, trigger: Trigger, now: int) -> Decision:
 def made(name: str, wanted: RequestedSchedule, *, mark: str, now: int) -> Schedule:
     """A new schedule that begins now; `mark` identifies it."""
     since = now - 1 if wanted.since is None else wanted.since
-    anchored = wanted.trigger.anchored(now, seed=name)
+    anchored = wanted.anchored or wanted.trigger.anchored(now, seed=name)
     return Schedule(
         name=name,
         declared=wanted.trigger.document(),

@@ -55,13 +55,17 @@ _OWN: Final = Policies(Misfire.read("all"), Overlap.QUEUE_ALL)
 
 @dataclass(frozen=True, slots=True)
 class ScheduleRequest:
-    """A requested schedule: its trigger, the message it sends, and its policies."""
+    """A requested schedule: its trigger, the message it sends, and its policies.
+
+    One that continues another under a new name has occurrences later than `since`, of its trigger as `anchored` there.
+    """
 
     trigger: Trigger
     message: Message
     policies: Policies = field(default_factory=Policies)
     origin: Origin = Origin.PEOPLE
     since: int | None = None
+    anchored: Trigger | None = None
 
 
 def _check_trigger(trigger: object) -> None:
@@ -96,7 +100,9 @@ def save(core: QueueRuntime, name: str, planned: ScheduleRequest, *, replaces: b
     yield from core.settings_sync.time.follow()
     kept = handle_of(core, name)
     template = template_of(core, planned.message)
-    wanted = RequestedSchedule(planned.trigger, template, planned.policies, planned.origin, planned.since)
+    wanted = RequestedSchedule(
+        planned.trigger, template, planned.policies, planned.origin, since=planned.since, anchored=planned.anchored
+    )
     schedule = yield from stored.save(kept, wanted, replaces=replaces)
     yield from core.claimer.announce([(kept.row, None)])
     return schedule

@@ -240,6 +240,45 @@ def test_occurrences_between_the_last_worker_and_a_release_with_another_name_are
     assert fleet.sent() == sorted(declared)
 
 
+def test_a_rename_keeps_the_times_of_an_interval_without_a_start(fleet: Fleet) -> None:
+    fleet.start("old", every="1h", release=1)
+    assert fleet.sent() == ["old"]
+    fleet.clock.advance("50m")
+    fleet.start("new", every="1h", release=2)
+    assert fleet.sent() == []
+    fleet.clock.advance("10m")
+    assert fleet.sent() == ["new"]
+
+
+def test_a_rename_of_an_overdue_interval_fires_all_its_occurrences_and_goes_on_at_their_times(fleet: Fleet) -> None:
+    def start(name: str, release: int) -> None:
+        app = fleet.app(release=release)
+        app.every("1h", name=name, misfire="all")(lambda: None)
+        app.reconcile(app.open())
+
+    start("old", 1)
+    assert fleet.sent() == ["old"]
+    fleet.clock.advance("210m")
+    start("new", 2)
+    assert fleet.sent() == ["new"] * 3
+    fleet.clock.advance("29m")
+    assert fleet.sent() == []
+    fleet.clock.advance("1m")
+    assert fleet.sent() == ["new"]
+
+
+def test_a_rename_leaves_the_rest_of_a_count(fleet: Fleet) -> None:
+    def start(name: str, release: int) -> None:
+        app = fleet.app(release=release)
+        app.scheduled(Every("1m", count=5), name=name)(lambda: None)
+        app.reconcile(app.open())
+
+    start("old", 1)
+    assert [fleet.sent(), *fleet.minutes(1)] == [["old"], ["old"]]
+    start("new", 2)
+    assert fleet.minutes(5) == [["new"], ["new"], ["new"], [], []]
+
+
 def test_a_paused_schedule_leaves_no_occurrences_to_one_of_another_name(fleet: Fleet) -> None:
     app = fleet.start("old", every="1h", release=1)
     assert fleet.sent() == ["old"]

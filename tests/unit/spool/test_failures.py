@@ -16,7 +16,7 @@ from astyqueue.files import for_owner
 from astyqueue.journal.disk import LocalDisk, LocalFile
 from astyqueue.journal_errors import JournalFailed
 from astyqueue.protocol.steps import Commit, Request
-from astyqueue.spool import ConnectionSpools, SpoolFolder, SpoolOptions
+from astyqueue.spool import ConnectionSpools, SpoolFolder, SpoolOptions, backlog_of
 from tests.unit.spool.conftest import Gate, Opening, bodies
 
 
@@ -241,6 +241,22 @@ def test_damaged_messages_are_counted_and_logged_and_the_others_arrive(
     assert line.startswith("spool_messages_unreadable queue=emails")
     assert "checksum" in line
     assert bodies(plain, 2) == ["a", "b"]
+
+
+def test_looks_at_a_spool_log_the_damage_of_waiting_messages_once(
+    opened: Opening, store: Gate, folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    queue = opened(drain=0)
+    store.is_away = True
+    queue.send_many(["damaged", "a"])
+    queue.close()
+    [page] = (folder / "queue-emails" / "1").glob("journal-*.page")
+    page.write_bytes(page.read_bytes().replace(b"damaged", b"dAmaged"))
+    for _ in range(3):
+        assert backlog_of(folder).messages == 2
+        [state] = SpoolFolder(folder, "emails").states()
+        assert state.oldest is not None
+    assert caplog.text.count("journal_records_unreadable") == 1
 
 
 def test_dropped_messages_are_no_damage(opened: Opening, store: Gate) -> None:
