@@ -16,7 +16,7 @@ from astyqueue.clock import instant
 from astyqueue.model.message import Message
 from astyqueue.protocol.layout.rows import doorbell_row
 from astyqueue.protocol.layout.schedule_column import encode_schedule, occurrence_timer, trigger_name
-from astyqueue.protocol.scheduling.schedule_commands import RequestedSchedule, made
+from astyqueue.protocol.scheduling.schedule_definition import RequestedSchedule, made
 from astyqueue.protocol.steps import Read
 from astyqueue.queue.admin.schedules import ScheduleRequest, save, template_of
 from astyqueue.schedules import Schedules

@@ -33,9 +33,10 @@ from astyqueue.protocol.admin.browse import contents
 from astyqueue.protocol.layout.rows import is_home
 from astyqueue.protocol.layout.schedule_column import readable_schedule, run_of, trigger_name
 from astyqueue.protocol.scheduling import schedule_commands as stored
+from astyqueue.protocol.scheduling import schedule_definition
 from astyqueue.protocol.scheduling.fire import fired
-from astyqueue.protocol.scheduling.schedule_commands import RepeatingSend, RequestedSchedule
 from astyqueue.protocol.scheduling.schedule_commit import ScheduleHandle, found_in, schedules_in
+from astyqueue.protocol.scheduling.schedule_definition import RepeatingSend, RequestedSchedule
 from astyqueue.protocol.steps import Steps, read_column
 from astyqueue.queue.hooks import call_after_delete
 from astyqueue.queue.producing.producer import Sent
@@ -103,7 +104,7 @@ def save(core: QueueRuntime, name: str, planned: ScheduleRequest, *, replaces: b
     wanted = RequestedSchedule(
         planned.trigger, template, planned.policies, planned.origin, since=planned.since, anchored=planned.anchored
     )
-    schedule = yield from stored.save(kept, wanted, replaces=replaces)
+    schedule = yield from schedule_definition.save(kept, wanted, replaces=replaces)
     yield from core.claimer.announce([(kept.row, None)])
     return schedule
 

@@ -33,7 +33,7 @@ from astyqueue.protocol.layout.columns import (
 from astyqueue.protocol.layout.rows import QUEUES, TIME, doorbell_row, history_row, key_row, settings_row
 from astyqueue.protocol.layout.schedule_column import encode_schedule, trigger_name
 from astyqueue.protocol.layout.unique_key import KeyOwner, key_name, removed_name
-from astyqueue.protocol.scheduling.schedule_commands import RequestedSchedule, made
+from astyqueue.protocol.scheduling.schedule_definition import RequestedSchedule, made
 from astyqueue.store import ENTRIES, HISTORY, Name
 from astyqueue.triggers import Every
 from astyqueue.units import SECOND

@@ -21,8 +21,8 @@ from astyqueue.protocol.layout.schedule_column import run_of
 from astyqueue.protocol.row.snapshot import RowSnapshot
 from astyqueue.protocol.scheduling.fire import FiredOccurrence, RowSchedules
 from astyqueue.protocol.scheduling.policies import due_occurrences
-from astyqueue.protocol.scheduling.schedule_commands import RequestedSchedule, save
 from astyqueue.protocol.scheduling.schedule_commit import ScheduleHandle, schedules_in
+from astyqueue.protocol.scheduling.schedule_definition import RequestedSchedule, save
 from astyqueue.protocol.sending.idempotent import idempotent_message, numbered_id, send_idempotent
 from astyqueue.protocol.settling.outcomes import Extend, Outcome, Release
 from astyqueue.protocol.steps import Steps, run

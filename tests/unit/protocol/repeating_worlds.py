@@ -17,8 +17,9 @@ from astyqueue.protocol.claiming.selection import ClaimRequest
 from astyqueue.protocol.layout.columns import Type
 from astyqueue.protocol.row.snapshot import RowSnapshot
 from astyqueue.protocol.scheduling.fire import RowSchedules
-from astyqueue.protocol.scheduling.schedule_commands import RepeatingSend, RequestedSchedule, remove
+from astyqueue.protocol.scheduling.schedule_commands import remove
 from astyqueue.protocol.scheduling.schedule_commit import ScheduleHandle
+from astyqueue.protocol.scheduling.schedule_definition import RepeatingSend, RequestedSchedule
 from astyqueue.protocol.sending.unique import KeyHolder
 from astyqueue.protocol.settling.settle import SettleRequest, settle
 from astyqueue.protocol.steps import Client, Steps, run

@@ -15,8 +15,8 @@ from astyqueue.protocol.layout.schedule_column import run_of
 from astyqueue.protocol.row.snapshot import RowSnapshot
 from astyqueue.protocol.scheduling.fire import FiredOccurrence, RowSchedules
 from astyqueue.protocol.scheduling.policies import due_occurrences
-from astyqueue.protocol.scheduling.schedule_commands import RequestedSchedule, save
 from astyqueue.protocol.scheduling.schedule_commit import ScheduleHandle, schedules_in
+from astyqueue.protocol.scheduling.schedule_definition import RequestedSchedule, save
 from astyqueue.protocol.settling.outcomes import ACK
 from astyqueue.protocol.settling.settle import SettleRequest, settle
 from astyqueue.protocol.steps import Client, Request, Steps, run

@@ -20,8 +20,8 @@ from astyqueue.protocol.layout.rows import QUEUES, settings_row
 from astyqueue.protocol.row.header_commit import CommitPlan, RemovalPlan
 from astyqueue.protocol.row.snapshot import RowSnapshot, load_snapshot
 from astyqueue.protocol.scheduling.fire import RowSchedules
-from astyqueue.protocol.scheduling.schedule_commands import RequestedSchedule, save
 from astyqueue.protocol.scheduling.schedule_commit import ScheduleHandle
+from astyqueue.protocol.scheduling.schedule_definition import RequestedSchedule, save
 from astyqueue.protocol.settling.outcomes import Reject, Release
 from astyqueue.protocol.steps import Commit, Read, Request
 from astyqueue.store import Slice

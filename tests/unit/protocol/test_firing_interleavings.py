@@ -10,7 +10,8 @@ import pytest
 
 from astyqueue.model.schedule import Misfire, Policies
 from astyqueue.protocol.layout.columns import Type
-from astyqueue.protocol.scheduling.schedule_commands import RequestedSchedule, pause, remove, save
+from astyqueue.protocol.scheduling.schedule_commands import pause, remove
+from astyqueue.protocol.scheduling.schedule_definition import RequestedSchedule, save
 from astyqueue.protocol.settling.outcomes import ACK
 from astyqueue.protocol.steps import Steps
 from astyqueue.triggers import Every

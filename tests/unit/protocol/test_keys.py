@@ -21,8 +21,8 @@ from astyqueue.protocol.layout.rows import doorbell_row
 from astyqueue.protocol.layout.unique_key import KeyOwner, KeyOwningSchedule, SettleEffects, key_name, owned_keys
 from astyqueue.protocol.row.header_commit import COMMIT_TRIES, CommitLoop, CommitPlan
 from astyqueue.protocol.row.snapshot import RowSnapshot
-from astyqueue.protocol.scheduling.schedule_commands import RequestedSchedule, save
 from astyqueue.protocol.scheduling.schedule_commit import ScheduleHandle
+from astyqueue.protocol.scheduling.schedule_definition import RequestedSchedule, save
 from astyqueue.protocol.sending.unique import send_replacing, send_unique
 from astyqueue.protocol.settling.outcomes import Ack, Reject
 from astyqueue.protocol.settling.settle import SettleRequest, settle

@@ -18,14 +18,8 @@ from astyqueue.protocol.claiming.claim import claim
 from astyqueue.protocol.claiming.selection import ClaimRequest
 from astyqueue.protocol.layout.columns import Type
 from astyqueue.protocol.row.snapshot import RowSnapshot
-from astyqueue.protocol.scheduling.schedule_commands import (
-    RepeatingSend,
-    RequestedSchedule,
-    backfill,
-    remove,
-    run_now,
-    save,
-)
+from astyqueue.protocol.scheduling.schedule_commands import backfill, remove, run_now
+from astyqueue.protocol.scheduling.schedule_definition import RepeatingSend, RequestedSchedule, save
 from astyqueue.protocol.sending.idempotent import IdempotentSender, idempotent_message
 from astyqueue.protocol.steps import Commit, Request, run
 from astyqueue.store import Slice, Store
