@@ -177,10 +177,11 @@ def test_the_exit_of_a_worn_child_is_waited_for_by_no_message(stage: Stage, monk
 def test_a_module_that_exits_when_a_child_imports_it_costs_its_messages_their_attempts(
     stages: Stages, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines: Lines
 ) -> None:
-    (tmp_path / "unconfigured.py").write_text(UNCONFIGURED, encoding="utf-8")
+    module = tmp_path / "unconfigured.py"
+    module.write_text(UNCONFIGURED, encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
     stage = stages(max_attempts=1)
-    begun(stage, importlib.import_module("unconfigured").handle)
+    begun(stage, importlib.import_module(module.stem).handle)
     stage.queue.send({"number": 1})
     stage.when_settled(1)
     assert outcomes_of(stage, 1) == ["rejected"]
@@ -213,11 +214,12 @@ def test_a_stop_ends_a_child_whose_import_does_not_end(
         made.append(ChildProcess(options, addresses))
         return made[-1]
 
-    (tmp_path / "hanging.py").write_text(UNCONFIGURED.replace("sys.exit(", "__import__('signal').pause() or ("))
+    module = tmp_path / "hanging.py"
+    module.write_text(UNCONFIGURED.replace("sys.exit(", "__import__('signal').pause() or ("))
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(children, "ChildProcess", makes)
     still.queue.send({"number": 1})
-    dispatcher = begun(still, importlib.import_module("hanging").handle)
+    dispatcher = begun(still, importlib.import_module(module.stem).handle)
     still.when(lambda: bool(dispatcher.presence._workload.running()))  # noqa: SLF001 - what `astyqueue workers` shows
     dispatcher.stop()
     assert made[0]._process.wait(DEADLINE) == -signal.SIGKILL  # noqa: SLF001 - nothing else tells of its end
