@@ -27,6 +27,10 @@ _LITTLE_ROOM: Final = 512 * _MEBIBYTE
 _NO_ROOM: Final = _MEBIBYTE
 #: Checking a larger file takes too long for an interactive command.
 _QUICKLY_CHECKED: Final = 1024 * _MEBIBYTE
+#: The journal mode of a file that a store has opened.
+_LOG: Final = "wal"
+_LEFT_OUT: Final = "the queues were not examined, because opening the file would change it"
+_SEE_UPGRADE: Final = "docs/how-to/upgrade.md"
 
 
 class FileHealth:
@@ -93,7 +97,7 @@ class FileHealth:
         try:
             with self._open_read_only() as connection:
                 found += [
-                    _journal(str(connection.execute("PRAGMA journal_mode").fetchone()[0])),
+                    _journal(_journal_mode(connection)),
                     _pages(connection, size),
                 ]
         except StoreCorrupt as error:
@@ -109,8 +113,12 @@ class FileHealth:
             )
 
     def ready(self) -> bool:
-        """Whether the file exists and a store can be opened on it; creates no file."""
-        return self._file.path.exists() and worst(self.verify()) < Severity.PROBLEM
+        """Whether the file exists, and opening a store on it neither fails nor changes its format or its journal."""
+        return self._file.path.exists() and worst(self.verify()) < Severity.PROBLEM and not self._opening_changes()
+
+    def _opening_changes(self) -> bool:
+        with self._open_read_only() as connection:
+            return _number(connection, "user_version") < newest() or _journal_mode(connection) != _LOG
 
     def close(self) -> None:
         """Do nothing: no connection stays open between calls."""
@@ -145,7 +153,10 @@ def room(free: int, size: int) -> Finding:
 
 def _format(subject: str, application: int, version: int) -> Finding:
     if application == APPLICATION_ID and version < newest():
-        return ok(subject, f"has format {version}; opening a store upgrades it to {newest()}")
+        reason = f"the release before cannot open it after that; {_LEFT_OUT}"
+        remedy = "make a copy, then open it with this release: 'astyqueue queues list'"
+        fact = f"has format {version}; opening a store upgrades it to {newest()}"
+        return note(subject, fact, reason, remedy=remedy, see=_SEE_UPGRADE)
     if application == APPLICATION_ID and version == newest():
         return ok(subject, f"has format {version}, the newest")
     if application == APPLICATION_ID:
@@ -158,9 +169,9 @@ def _format(subject: str, application: int, version: int) -> Finding:
 
 
 def _journal(mode: str) -> Finding:
-    if mode == "wal":
-        return ok("journal mode", "wal")
-    reason = "readers and writers block each other, and each change waits for the disk twice"
+    if mode == _LOG:
+        return ok("journal mode", _LOG)
+    reason = f"readers and writers block each other, and each change waits for the disk twice; {_LEFT_OUT}"
     remedy = "open the file with astyqueue while no other process has it open; that switches it back to wal"
     return Finding("journal mode", Severity.WARNING, mode, reason, remedy)
 
@@ -212,6 +223,10 @@ def _damaged(subject: str, fact: str) -> Finding:
 def _number(connection: sqlite3.Connection, pragma: str) -> int:
     answer: int = connection.execute(f"PRAGMA {pragma}").fetchone()[0]
     return answer
+
+
+def _journal_mode(connection: sqlite3.Connection) -> str:
+    return str(connection.execute("PRAGMA journal_mode").fetchone()[0])
 
 
 def _megabytes(count: int) -> str:

@@ -1,0 +1,103 @@
+"""Looking at a file changes nothing: neither the file nor what lies beside it, whoever looks."""
+
+from __future__ import annotations
+
+import os
+import re
+import sqlite3
+import tempfile
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from astyqueue.clock import SystemClock
+from astyqueue.errors import StoreUnavailable
+from astyqueue.findings import Finding, Severity, worst
+from astyqueue.queue.connection import Connection, connect
+from astyqueue.queue.health_check import examine
+from astyqueue.stores.admin import administer
+from astyqueue.stores.schema_files import parts
+from astyqueue.stores.sqlite.database import APPLICATION_ID
+
+CLOCK: Final = SystemClock()
+NOBODY: Final = 65_534
+FIRST: Final = 7_001
+SECOND: Final = 7_002
+GROUP: Final = 7_003
+MEBIBYTE: Final = 1 << 20
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """A file with a queue in it, in a folder of its own."""
+    folder = tmp_path / "data"
+    folder.mkdir()
+    with connect(f"sqlite:///{folder}/mail.db") as store:
+        store.queue("emails").send("hello")
+    return folder / "mail.db"
+
+
+def looked(file: Path) -> dict[str, Finding]:
+    """What `doctor` finds."""
+    return {finding.subject: finding for finding in examine(f"sqlite:///{file}", clock=CLOCK)}
+
+
+def marks(file: Path) -> tuple[object, ...]:
+    """The format and the journal mode of a file."""
+    with closing(sqlite3.connect(file)) as shell:
+        return tuple(shell.execute(f"PRAGMA {mark}").fetchone()[0] for mark in ("user_version", "journal_mode"))
+
+
+def test_doctor_does_not_bring_a_file_of_an_earlier_release_to_the_new_format(tmp_path: Path) -> None:
+    file = tmp_path / "old.db"
+    with closing(sqlite3.connect(file, isolation_level=None)) as shell:
+        shell.execute("PRAGMA journal_mode = WAL")
+        for statement in parts("sqlite")[0].statements:
+            shell.execute(statement)
+        shell.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        shell.execute("PRAGMA user_version = 1")
+    found = looked(file)[f"file {file}"]
+    assert marks(file) == (1, "wal")
+    assert (found.severity, found.fact) == (Severity.NOTE, "has format 1; opening a store upgrades it to 2")
+    assert "queues were not examined" in found.reason
+    with connect(f"sqlite:///{file}") as store:
+        store.queue("emails")
+    assert "queue emails" in looked(file)
+
+
+def test_doctor_reports_another_journal_mode_and_leaves_it(file: Path) -> None:
+    with closing(sqlite3.connect(file)) as shell:
+        shell.execute("PRAGMA journal_mode = DELETE")
+    found = looked(file)["journal mode"]
+    assert marks(file) == (2, "delete")
+    assert (found.severity, found.fact) == (Severity.WARNING, "delete")
+    assert "queues were not examined" in found.reason
+
+
+@pytest.fixture
+def shared() -> Iterator[Path]:
+    """A file that another user may read and not write, in a folder in which that user may make files."""
+    with tempfile.TemporaryDirectory() as made:
+        folder = Path(made)
+        with connect(f"sqlite:///{folder}/mail.db") as store:
+            store.queue("emails").send("hello")
+        folder.chmod(0o777)
+        (folder / "mail.db").chmod(0o644)
+        yield folder / "mail.db"
+
+
+def of_page(page: str) -> list[list[str]]:
+    """The commands of a page that change groups and modes."""
+    text = (Path(__file__).parents[3] / "docs" / page).read_text()
+    return [line.split() for line in re.findall(r"^    (ch(?:grp|mod) .*)$", text, re.MULTILINE)]
+
+
+def become(user: int, groups: list[int]) -> None:
+    """Have this process act as a user of these groups."""
+    os.seteuid(0)
+    os.setgroups(groups)
+    os.setegid(user)
+    os.seteuid(user)
