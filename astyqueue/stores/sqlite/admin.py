@@ -9,7 +9,7 @@ import stat
 from collections.abc import Iterator, Mapping
 from typing import Final, Self
 
-from astyqueue.errors import StoreCorrupt, WrongSchema
+from astyqueue.errors import StoreCorrupt, StoreUnavailable, WrongSchema
 from astyqueue.findings import Finding, Severity, note, ok, worst
 from astyqueue.stores.sqlite import filesystems
 from astyqueue.stores.sqlite.database import APPLICATION_ID, DatabaseFile
@@ -85,10 +85,11 @@ class FileHealth:
         found = self.verify()
         found.append(filesystems.finding(self._file.path, filesystems.mounted()))
         found.extend(self._readers())
+        found.extend(self._owned_by_another())
         if not self._file.path.exists() or worst(found) is Severity.PROBLEM:
             return found
         size = self._file.path.stat().st_size
-        log = self._file.path.with_name(self._file.path.name + "-wal")
+        log = self._file.log
         found += [
             _synchronous(self._file.synchronous),
             _log(log.stat().st_size if log.exists() else 0),
@@ -112,9 +113,16 @@ class FileHealth:
                 "mode of the file", f"{mode:04o}", reason, remedy="chmod o-rwx the file, its -wal and its -shm file"
             )
 
+    def _owned_by_another(self) -> Iterator[Finding]:
+        """A note if this user can look at the file and not use it."""
+        if self._file.path.exists() and not self._file.may_be_written:
+            reason = "this user may not write to the file, and a store is opened by users who may"
+            yield note("queues", "were not examined", reason, remedy="run this as the owner of the file")
+
     def ready(self) -> bool:
         """Whether the file exists, and opening a store on it neither fails nor changes its format or its journal."""
-        return self._file.path.exists() and worst(self.verify()) < Severity.PROBLEM and not self._opening_changes()
+        usable = self._file.may_be_written and worst(self.verify()) < Severity.PROBLEM
+        return usable and not self._opening_changes()
 
     def _opening_changes(self) -> bool:
         with self._open_read_only() as connection:
@@ -132,8 +140,20 @@ class FileHealth:
 
     @contextlib.contextmanager
     def _open_read_only(self) -> Iterator[sqlite3.Connection]:
+        """A connection that only reads. SQLite makes a log for it, and removes that only if it may write to the file.
+
+        So a user who may not has to find one: the owner could not write to a log that another user made.
+        """
+        mode = "rw" if self._file.may_be_written else "ro"
+        if mode == "ro" and not self._file.log.exists():
+            message = (
+                f"{self._file.path} cannot be examined by a user who may not write to it while no process has it open, "
+                "because that would leave a log beside it that its owner cannot write: run this as its owner"
+            )
+            raise StoreUnavailable(message)
         try:
-            with contextlib.closing(self._file.opened("ro")) as connection:
+            with contextlib.closing(self._file.opened(mode)) as connection:
+                connection.execute("PRAGMA query_only = ON")
                 yield connection
         except sqlite3.Error as error:
             raise failure(error, self._file.path) from error

@@ -46,6 +46,16 @@ class DatabaseFile:
     busy_timeout: float = 60.0
     create: bool = True
 
+    @property
+    def log(self) -> Path:
+        """The write-ahead log, which is there while a process has the file open, and after a crash."""
+        return self.path.with_name(f"{self.path.name}-wal")
+
+    @property
+    def may_be_written(self) -> bool:
+        """Whether this user may write to the file."""
+        return _may(self.path, os.R_OK | os.W_OK)
+
     def prepare(self) -> None:
         """Check that the file is astyqueue's and usable; create or upgrade it if need be."""
         self._look_around()

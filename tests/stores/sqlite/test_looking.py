@@ -77,6 +77,11 @@ def test_doctor_reports_another_journal_mode_and_leaves_it(file: Path) -> None:
     assert "queues were not examined" in found.reason
 
 
+def test_doctor_leaves_no_log_beside_the_file(file: Path) -> None:
+    assert looked(file)[f"file {file}"].severity is Severity.OK
+    assert [path.name for path in file.parent.iterdir()] == ["mail.db"]
+
+
 @pytest.fixture
 def shared() -> Iterator[Path]:
     """A file that another user may read and not write, in a folder in which that user may make files."""
@@ -87,6 +92,33 @@ def shared() -> Iterator[Path]:
         folder.chmod(0o777)
         (folder / "mail.db").chmod(0o644)
         yield folder / "mail.db"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as another user")
+def test_a_user_who_may_only_read_the_file_leaves_no_log_that_its_owner_cannot_write(shared: Path) -> None:
+    os.seteuid(NOBODY)
+    try:
+        with (
+            administer(f"sqlite:///{shared}", clock=CLOCK) as looked_after,
+            pytest.raises(StoreUnavailable, match="run this as its owner"),
+        ):
+            looked_after.verify()
+    finally:
+        os.seteuid(0)
+    assert [path.name for path in shared.parent.iterdir()] == ["mail.db"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as another user")
+def test_a_user_who_may_only_read_the_file_is_not_told_that_no_process_can_use_its_queues(shared: Path) -> None:
+    with connect(f"sqlite:///{shared}") as store:
+        store.queue("emails")
+        os.seteuid(NOBODY)
+        try:
+            found = looked(shared)
+        finally:
+            os.seteuid(0)
+    assert worst(found.values()) is Severity.NOTE
+    assert (found["queues"].fact, found["queues"].remedy) == ("were not examined", "run this as the owner of the file")
 
 
 def of_page(page: str) -> list[list[str]]:
