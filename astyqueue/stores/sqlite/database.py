@@ -49,7 +49,12 @@ class DatabaseFile:
     @property
     def log(self) -> Path:
         """The write-ahead log, which is there while a process has the file open, and after a crash."""
-        return self.path.with_name(f"{self.path.name}-wal")
+        return self._place.with_name(f"{self._place.name}-wal")
+
+    @property
+    def _place(self) -> Path:
+        """Where the file itself lies, if a link leads to it; SQLite makes the log there."""
+        return Path(os.path.realpath(self.path))
 
     @property
     def may_be_written(self) -> bool:

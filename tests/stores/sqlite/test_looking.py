@@ -121,6 +121,16 @@ def test_a_user_who_may_only_read_the_file_is_not_told_that_no_process_can_use_i
     assert (found["queues"].fact, found["queues"].remedy) == ("were not examined", "run this as the owner of the file")
 
 
+def test_the_log_of_a_file_behind_a_link_is_measured_where_it_lies(tmp_path: Path, file: Path) -> None:
+    link = tmp_path / "link.db"
+    link.symlink_to(file)
+    with file.with_name("mail.db-wal").open("wb") as log:
+        log.truncate(65 * MEBIBYTE)
+    with closing(sqlite3.connect(file)) as shell:
+        shell.execute("SELECT count(*) FROM entries").fetchone()
+        assert looked(link)["write-ahead log"].severity is Severity.WARNING
+
+
 def of_page(page: str) -> list[list[str]]:
     """The commands of a page that change groups and modes."""
     text = (Path(__file__).parents[3] / "docs" / page).read_text()
