@@ -98,7 +98,7 @@ class DatabaseFile:
 
     def _look_around(self) -> None:
         """Raise with a cause and a remedy where SQLite would only report "unable to open database file"."""
-        directory = self.path.parent
+        directory = self._place.parent
         if not directory.is_dir():
             message = f"{self.path}: there is no directory {directory}; create it, or correct the URL"
         elif self.path.is_dir():

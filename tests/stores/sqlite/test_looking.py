@@ -131,6 +131,21 @@ def test_the_log_of_a_file_behind_a_link_is_measured_where_it_lies(tmp_path: Pat
         assert looked(link)["write-ahead log"].severity is Severity.WARNING
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as another user")
+def test_a_link_may_lie_in_a_folder_that_is_not_writable(shared: Path) -> None:
+    with tempfile.TemporaryDirectory() as made:
+        folder = Path(made)
+        (folder / "link.db").symlink_to(shared)
+        folder.chmod(0o755)
+        shared.chmod(0o666)
+        os.seteuid(NOBODY)
+        try:
+            with connect(f"sqlite:///{folder}/link.db") as store:
+                assert store.queues() == ["emails"]
+        finally:
+            os.seteuid(0)
+
+
 def of_page(page: str) -> list[list[str]]:
     """The commands of a page that change groups and modes."""
     text = (Path(__file__).parents[3] / "docs" / page).read_text()
