@@ -12,15 +12,15 @@ from typing import Final, Self
 from astyqueue.errors import StoreCorrupt, StoreUnavailable, WrongSchema
 from astyqueue.findings import Finding, Severity, note, ok, worst
 from astyqueue.stores.sqlite import filesystems
-from astyqueue.stores.sqlite.database import APPLICATION_ID, DatabaseFile
+from astyqueue.stores.sqlite.database import APPLICATION_ID, LOG_KEPT, DatabaseFile
 from astyqueue.stores.sqlite.errors import failure
 from astyqueue.stores.sqlite.schema import newest
 from astyqueue.stores.sqlite.store import file_of
 from astyqueue.stores.url import Location
 
 _MEBIBYTE: Final = 1 << 20
-#: SQLite checkpoints its log at about 4 MiB; a log of this size shows that something prevents checkpoints.
-_LONG_LOG: Final = 64 * _MEBIBYTE
+#: SQLite checkpoints its log at about 16 MiB; a log of this size shows that something prevents checkpoints.
+_LONG_LOG: Final = 2 * LOG_KEPT
 #: Less free space than this, or than half of the file, is a warning.
 _LITTLE_ROOM: Final = 512 * _MEBIBYTE
 #: A commit of 200 messages and its log may need this much; less is a problem.

@@ -146,6 +146,23 @@ def test_a_link_may_lie_in_a_folder_that_is_not_writable(shared: Path) -> None:
             os.seteuid(0)
 
 
+def test_a_log_that_was_long_once_is_no_warning_for_ever(file: Path) -> None:
+    with connect(f"sqlite:///{file}") as store, closing(sqlite3.connect(file, isolation_level=None)) as reader:
+        queue = store.queue("emails")
+        reader.execute("BEGIN")
+        reader.execute("SELECT count(*) FROM entries").fetchone()
+        with closing(sqlite3.connect(file, isolation_level=None)) as writer:
+            writer.execute("PRAGMA synchronous = OFF")
+            for number in range(65):
+                values = (number.to_bytes(19), MEBIBYTE)
+                writer.execute("INSERT INTO history VALUES ('r', ?, 0, NULL, zeroblob(?))", values)
+        assert looked(file)["write-ahead log"].severity is Severity.WARNING
+        reader.execute("COMMIT")
+        for number in range(3):
+            queue.send(number)
+        assert looked(file)["write-ahead log"].severity is Severity.OK
+
+
 def of_page(page: str) -> list[list[str]]:
     """The commands of a page that change groups and modes."""
     text = (Path(__file__).parents[3] / "docs" / page).read_text()
