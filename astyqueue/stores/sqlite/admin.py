@@ -65,11 +65,10 @@ class FileHealth:
     def _of_format(self) -> list[Finding]:
         subject = f"file {self._file.path}"
         if not self._file.path.exists():
-            return [
-                note(
-                    subject, f"does not exist; opening a store creates it in format {newest()}", "nothing was sent yet"
-                )
-            ]
+            fact = f"does not exist; opening a store creates it in format {newest()}"
+            reason = "nothing was sent yet, or it was moved or deleted, or the URL is wrong"
+            remedy = "correct the URL, or put the file back; a new one is made by 'astyqueue send QUEUE BODY --create'"
+            return [Finding(subject, Severity.WARNING, fact, reason, remedy)]
         with self._open_read_only() as connection:
             format_ = _format(subject, _number(connection, "application_id"), _number(connection, "user_version"))
             differs = "" if format_.severity is Severity.PROBLEM else self._file.difference(connection)

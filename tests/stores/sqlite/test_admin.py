@@ -72,7 +72,7 @@ def test_a_file_that_all_may_read_is_noted(file: Path) -> None:
 
 def test_looking_makes_no_file(tmp_path: Path) -> None:
     seen = found(tmp_path / "none.db")
-    assert seen[f"file {tmp_path / 'none.db'}"].severity is Severity.NOTE
+    assert seen[f"file {tmp_path / 'none.db'}"].severity is Severity.WARNING
     assert [*health_check.examine(f"sqlite:///{tmp_path / 'none.db'}", clock=CLOCK)] == [*seen.values()]
     assert list(tmp_path.iterdir()) == []
 
