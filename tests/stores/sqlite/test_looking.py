@@ -169,6 +169,33 @@ def of_page(page: str) -> list[list[str]]:
     return [line.split() for line in re.findall(r"^    (ch(?:grp|mod) .*)$", text, re.MULTILINE)]
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as another user")
+def test_two_users_of_a_group_share_a_file_as_the_page_says(shared: Path) -> None:
+    """SQLite makes the log with the group of the user who opens the file first."""
+    os.chown(shared.parent, FIRST, FIRST)
+    os.chown(shared, FIRST, FIRST)
+    for command, value, *places in of_page("explanation/files.md"):
+        for place in (shared if name.endswith(".db") else shared.parent for name in places):
+            if command == "chgrp":
+                os.chown(place, -1, GROUP)
+            else:
+                place.chmod(int(value, 8))
+    groups = os.getgroups()
+    opened: list[Connection] = []
+    try:
+        for user in (FIRST, SECOND):
+            become(user, [GROUP])
+            opened.append(connect(f"sqlite:///{shared}?busy_timeout=1"))
+            opened[-1].queue("emails").send(user)
+            become(0, groups)
+        logs = [path for path in shared.parent.iterdir() if path != shared]
+        assert [path.stat().st_gid for path in logs] == [GROUP, GROUP]
+    finally:
+        become(0, groups)
+        for one in opened:
+            one.close()
+
+
 def become(user: int, groups: list[int]) -> None:
     """Have this process act as a user of these groups."""
     os.seteuid(0)
