@@ -200,11 +200,15 @@ def delete(session: Session, *, ids: tuple[str, ...]) -> None:
     from astyqueue.errors import NotFound
     from astyqueue.model.envelope import MessageId
 
-    wanted = [MessageId.parse(text) for text in ids]
-    deleted = {str(id_): session.queue(id_.queue).delete(id_) for id_ in wanted}
-    for text in (text for text, done in deleted.items() if done):
-        session.output.done(f"deleted {text}", {"id": text, "deleted": True})
-    if missing := [text for text, done in deleted.items() if not done]:
+    wanted = dict.fromkeys(MessageId.parse(text) for text in ids)
+    queues = {name: session.queue(name) for name in dict.fromkeys(id_.queue for id_ in wanted)}
+    missing: list[str] = []
+    for id_ in wanted:
+        if queues[id_.queue].delete(id_):
+            session.output.done(f"deleted {id_}", {"id": str(id_), "deleted": True})
+        else:
+            missing.append(str(id_))
+    if missing:
         message = f"no such messages, or already gone: {', '.join(missing)}"
         raise NotFound(message)
 

@@ -1,0 +1,67 @@
+"""Commands that cannot do all they were asked for say how far they came, and a slip does not do half."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+
+import pytest
+
+from astyqueue.errors import StoreUnavailable
+from astyqueue.protocol.steps import Commit, Request
+from astyqueue.queue.connection import Connection
+from astyqueue.stores import open_store
+from astyqueue.testing.faults import Faulty
+from tests.unit.cli.conftest import Shell
+
+Buried = Callable[..., list[str]]
+
+
+class Ends(Faulty):
+    """A store that carries out one commit that deletes, and instead of the second does what `end` says."""
+
+    end: Callable[[], None]
+    begun = False
+
+    def perform(self, request: Request) -> object:
+        deletes = isinstance(request, Commit) and bool(request.batch.deletes)
+        if deletes and self.begun:
+            self.end()
+        self.begun |= deletes
+        return super().perform(request)
+
+
+@pytest.fixture
+def ends(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], None]], None]:
+    """Has the stores of commands do this instead of their second commit that deletes."""
+
+    def arrange(end: Callable[[], None]) -> None:
+        def wrapped(*arguments: object, **options: object) -> Ends:
+            store = Ends(open_store(*arguments, **options))  # type: ignore[arg-type]  # as given
+            store.end = end
+            return store
+
+        monkeypatch.setattr("astyqueue.queue.connection.open_store", wrapped)
+
+    return arrange
+
+
+def fails() -> None:
+    message = "the network is down"
+    raise StoreUnavailable(message)
+
+
+def pressed() -> None:
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_nothing_is_deleted_if_one_of_the_queues_is_not_there(shell: Shell, connection: Connection) -> None:
+    id_ = str(connection.queue("emails").send(1).id)
+    assert "no queue 'emials'" in shell.error("delete", id_, id_.replace("emails", "emials"), code=1)
+    assert connection.queue("emails").counts().total == 1
+
+
+def test_an_id_that_is_given_twice_is_deleted_once_and_no_error(shell: Shell, connection: Connection) -> None:
+    id_ = str(connection.queue("emails").send(1).id)
+    assert shell("delete", id_, id_).stdout == f"deleted {id_}\n"
