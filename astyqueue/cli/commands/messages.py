@@ -219,9 +219,9 @@ def delete(session: Session, *, ids: tuple[str, ...]) -> None:
 @on_store
 def clear(session: Session, *, queue: str, yes: bool) -> None:
     """Delete all messages of QUEUE, dead letters included; the queue and its settings stay."""
-    opened = session.queue(queue)
-    must_be_meant(yes, f"This would delete all {opened.counts().total} messages of queue {queue} for good.")
-    cleared = opened.clear()
+    deletion = session.deletion(queue)
+    must_be_meant(yes, f"This would delete all {deletion.queue.counts().total} messages of queue {queue} for good.")
+    cleared = deletion.run(lambda opened: opened.clear(), "message")
     session.output.done(f"deleted {cleared} messages of queue {queue}", {"queue": queue, "deleted": cleared})
 
 
@@ -231,7 +231,7 @@ def clear(session: Session, *, queue: str, yes: bool) -> None:
 @on_store
 def drop(session: Session, *, queue: str, yes: bool) -> None:
     """Delete QUEUE: its messages, dead letters and settings. Its history is kept for as long as history_kept says."""
-    opened = session.queue(queue)
-    must_be_meant(yes, f"This would delete queue {queue} and its {opened.counts().total} messages for good.")
-    opened.drop()
+    deletion = session.deletion(queue)
+    must_be_meant(yes, f"This would delete queue {queue} and its {deletion.queue.counts().total} messages for good.")
+    deletion.run(lambda opened: opened.drop(), "message")
     session.output.done(f"dropped queue {queue}", {"queue": queue, "dropped": True})

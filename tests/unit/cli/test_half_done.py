@@ -56,6 +56,40 @@ def pressed() -> None:
     os.kill(os.getpid(), signal.SIGINT)
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["dead", "purge", "emails", "--yes"], "100 dead letters of queue emails had been deleted before"),
+        (["dead", "redrive", "emails"], "100 dead letters of queue emails had been put back before"),
+        (["clear", "emails", "--yes"], "100 messages of queue emails had been deleted before"),
+        (["drop", "emails", "--yes"], "100 messages of queue emails had been deleted before"),
+    ],
+)
+def test_an_error_half_way_says_how_far_the_command_came(
+    shell: Shell, buried: Buried, ends: Callable[[Callable[[], None]], None], words: list[str], said: str
+) -> None:
+    buried(*map(str, range(101)))
+    ends(fails)
+    error = shell.error(*words, code=3)
+    assert error.startswith("Error: the network is down. ")
+    assert said.split(maxsplit=1)[1] in error
+    assert said in error or words[0] != "dead"
+
+
+@pytest.mark.parametrize(
+    "words", [["dead", "purge", "emails", "--yes"], ["clear", "emails", "--yes"], ["drop", "emails", "--yes"]]
+)
+def test_an_interrupted_deletion_says_how_far_it_came(
+    shell: Shell, buried: Buried, ends: Callable[[Callable[[], None]], None], words: list[str]
+) -> None:
+    buried(*map(str, range(101)))
+    ends(pressed)
+    lines = shell(*words, code=130).stderr.splitlines()
+    assert len(lines) == 2
+    assert lines[0].endswith(" of queue emails had been deleted before")
+    assert lines[1] == "Interrupted."
+
+
 def test_nothing_is_deleted_if_one_of_the_queues_is_not_there(shell: Shell, connection: Connection) -> None:
     id_ = str(connection.queue("emails").send(1).id)
     assert "no queue 'emials'" in shell.error("delete", id_, id_.replace("emails", "emials"), code=1)
