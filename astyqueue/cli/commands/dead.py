@@ -6,7 +6,7 @@ import functools
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from astyqueue.queue.queue import MessageQueue
 
 _KINDS = ("failed", "rejected", "attempts", "expired", "undecodable")
+_TAKEN: Final = "whose unique key another message has"
+#: Which letters a redrive leaves: without `--force`, and with it.
+_LEFT: Final = (f"that would die again at once (--force puts them back) or {_TAKEN}", _TAKEN)
 
 
 @click.group(short_help="List dead letters, put them back, or delete them.")
@@ -131,7 +134,7 @@ def redrive(
         )
     done = "would put back" if dry_run else "put back"
     stopped = ", then was interrupted" if interrupted() else ""
-    left = f", left {report.left} that would die again at once (--force puts them back)" if report.left else ""
+    left = f", left {report.left} {_LEFT[force]}" if report.left else ""
     facts = {"queue": queue, **report.as_json(), "interrupted": interrupted()}
     session.output.done(f"{done} {counted(report.redriven, 'dead letter')} of queue {queue}{left}{stopped}", facts)
     if interrupted():
@@ -147,7 +150,7 @@ def purge(session: Session, *, queue: str, yes: bool, where: Where) -> None:
     """Delete the dead letters of QUEUE for good: those that match the options, or all."""
     deletion = session.deletion(queue)
     if not yes:
-        count = deletion.queue.redrive(dry_run=True, force=True, **where).redriven
+        count = _number(deletion.queue, where)
         if not count:
             session.output.done(f"queue {queue} has no such dead letters", {"queue": queue, "deleted": 0})
             return
@@ -180,6 +183,12 @@ class _HowFar:
         return f"{letters} of queue {self._queue} had been put back before" if self._back else ""
 
 
+def _number(queue: MessageQueue, where: Where) -> int:
+    """How many letters match, also those that no redrive would put back."""
+    found = queue.redrive(dry_run=True, force=True, **where)
+    return found.redriven + found.left
+
+
 def _selects(where: Where) -> bool:
     return any(value is not None for value in where.values())
 
@@ -190,7 +199,7 @@ def _progress(queue: MessageQueue, where: Where, *, shown: bool) -> Iterator[Cal
     if not shown or not sys.stderr.isatty():
         yield None
         return
-    length = queue.redrive(dry_run=True, force=True, **where).redriven
+    length = _number(queue, where)
     with progress_bar() as update:
         yield lambda report: update("putting back", report.redriven + report.left, length)
 
