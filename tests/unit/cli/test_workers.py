@@ -121,6 +121,13 @@ def test_commands_go_to_the_workers_that_are_named_in_full_or_in_part(shell: She
     assert "there is no worker 'db'; there are: web-1" in shell.error("workers", "quiet", "db", code=1)
 
 
+def test_an_empty_name_means_no_worker(shell: Shell, connection: Connection) -> None:
+    """It mostly comes from a variable that is not set, and every name begins with it."""
+    run(report(ANN), connection.store)
+    assert "the name of a worker is empty" in shell.error("workers", "drain", "", code=2)
+    assert run(read_commands(ANN.name), connection.store) == []
+
+
 @pytest.mark.stores("sqlite")
 def test_doctor_says_that_work_is_due_and_no_worker_serves_the_queue(shell: Shell, url: str, reports: Workers) -> None:
     with connect_at(url, -600) as past:
