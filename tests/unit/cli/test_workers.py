@@ -129,6 +129,14 @@ def test_an_empty_name_means_no_worker(shell: Shell, connection: Connection) -> 
 
 
 @pytest.mark.stores("sqlite")
+def test_who_commands_a_worker_that_does_not_report_is_told_so(shell: Shell, reports: Workers) -> None:
+    reports(ANN, ago=60)
+    said = shell("workers", "quiet", "web-1").stdout
+    assert "does within" not in said
+    assert re.search(r"; it has not reported for 1m\d*s?, and does so only if it reports again within 10m\n$", said)
+
+
+@pytest.mark.stores("sqlite")
 def test_doctor_says_that_work_is_due_and_no_worker_serves_the_queue(shell: Shell, url: str, reports: Workers) -> None:
     with connect_at(url, -600) as past:
         past.queue("emails").send("waits")
