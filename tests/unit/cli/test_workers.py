@@ -137,6 +137,16 @@ def test_who_commands_a_worker_that_does_not_report_is_told_so(shell: Shell, rep
 
 
 @pytest.mark.stores("sqlite")
+def test_a_quiet_worker_does_not_serve_its_queues(shell: Shell, url: str, reports: Workers) -> None:
+    with connect_at(url, -600) as past:
+        past.queue("emails").send("waits")
+    reports(dataclasses.replace(ANN, state=WorkerState.QUIET))
+    told = shell("doctor", code=10).stdout
+    assert "workers of queue emails: no worker serves this queue (1 is quiet), and work is due since" in told
+    assert f"do:  astyqueue workers resume {ANN.name}, or start a worker with -Q emails\n" in told
+
+
+@pytest.mark.stores("sqlite")
 def test_doctor_says_that_work_is_due_and_no_worker_serves_the_queue(shell: Shell, url: str, reports: Workers) -> None:
     with connect_at(url, -600) as past:
         past.queue("emails").send("waits")
