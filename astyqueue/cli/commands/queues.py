@@ -77,6 +77,8 @@ def show(session: Session, *, name: str) -> None:
     sort_order=ascending    ... or descending ...
     sort_missing=last       ... and others first or last
 
+    An empty value takes overflow_to, sort_header or sort_classes back: sort_header= sort_classes=
+
     The layout (shards, priorities) is fixed when a queue is created.
     """,
     epilog="""\b
