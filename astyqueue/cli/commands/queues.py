@@ -8,7 +8,7 @@ import click
 
 from astyqueue.cli.context import Session, on_store
 from astyqueue.cli.params import QueueSetting
-from astyqueue.errors import Undecodable
+from astyqueue.errors import BadInput, Undecodable
 from astyqueue.printable import printable_message
 
 if TYPE_CHECKING:
@@ -93,6 +93,10 @@ def show(session: Session, *, name: str) -> None:
 @on_store
 def set_settings(session: Session, *, name: str, settings: tuple[tuple[str, object], ...]) -> None:
     """Store the changes and print all settings."""
+    names = [setting for setting, _ in settings]
+    if twice := [setting for setting in dict.fromkeys(names) if names.count(setting) > 1]:
+        message = f"{twice[0]} is given twice: give each setting once"
+        raise BadInput(message)
     _print(session, session.queue(name).configure(**dict(settings)))
 
 
