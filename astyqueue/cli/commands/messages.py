@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING
 import click
 
 from astyqueue.cli.context import HowMany, Session, must_be_meant, on_store, yes_option
+from astyqueue.cli.errors import ExitCode
 from astyqueue.cli.output import body_of
 from astyqueue.cli.params import Moment
+from astyqueue.errors import NotFound, Undecodable
+from astyqueue.printable import printable_message
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -109,15 +112,36 @@ def counts(session: Session, *, queues: tuple[str, ...]) -> None:
     waiting: can be claimed now; delayed: not due yet; in flight: leased by a worker; backing off: failed, will be
     retried; snoozed: postponed by its handler, at no attempt; parked: no worker that claimed it knows its task;
     blocked: waits for an earlier message of its group; dead: a dead letter.
+
+    If one of all queues cannot be read, the others are counted, and the exit code is 1.
     """
-    names = queues or tuple(session.connection.queues())
-    found = [(name, session.queue(name).counts()) for name in names]
+    if queues:
+        found, unread = [(name, session.queue(name).counts()) for name in queues], False
+    else:
+        found, unread = _readable_counts(session)
     session.output.listing(
         found,
         shown=_counted,
         as_json=lambda one: {"queue": one[0], **one[1].as_json()},
         none="this store has no queue yet",
     )
+    if unread:
+        raise click.exceptions.Exit(ExitCode.FAILED)
+
+
+def _readable_counts(session: Session) -> tuple[list[tuple[str, Counts]], bool]:
+    """The counts of all queues that can be read, and whether one cannot: a warning on stderr names it."""
+    found: list[tuple[str, Counts]] = []
+    unread = False
+    for name in session.connection.queues():
+        try:
+            found.append((name, session.queue(name).counts()))
+        except NotFound:  # dropped since the queues were listed
+            continue
+        except Undecodable as error:
+            click.echo(printable_message(f"astyqueue: queue {name} cannot be counted: {error}"), err=True)
+            unread = True
+    return found, unread
 
 
 def _row(found: Found) -> Record:
@@ -197,7 +221,6 @@ def delete(session: Session, *, ids: tuple[str, ...]) -> None:
 
     A handler that is working on one can finish, and then learns that the message was deleted.
     """
-    from astyqueue.errors import NotFound
     from astyqueue.model.envelope import MessageId
 
     wanted = dict.fromkeys(MessageId.parse(text) for text in ids)
