@@ -95,17 +95,25 @@ def status(*, folders: tuple[Path, ...], as_json: bool) -> None:
     """,
 )
 @_folders
-@click.option("--timeout", default="1m", show_default=True, metavar="DURATION", help="Stop after this time.")
+@click.option(
+    "--timeout", default="1m", show_default=True, metavar="DURATION", help="Stop with a queue after this time."
+)
 @on_store
 @click.pass_context
 def drain(context: click.Context, /, session: Session, *, folders: tuple[Path, ...], timeout: str) -> None:
     """Forward to the store what processes that ended left in FOLDER; living ones forward theirs themselves.
 
-    The queues must exist in the store. Exit code 1 if messages are left that no living process has.
+    What is for a queue that the store does not have stays. Exit code 1 for such a queue, or if messages are left that
+    no living process has.
     """
-    is_left = False
+    is_left, missing = False, list[str]()
     for folder in _queues(folders):
-        is_left |= _drained(session, folder, timeout)
+        try:
+            is_left |= _drained(session, folder, timeout)
+        except NotFound as error:
+            missing.append(str(error))
+    if missing:
+        raise NotFound("; ".join(missing))
     if is_left:
         context.exit(ExitCode.FAILED)
 
