@@ -123,7 +123,7 @@ def _drained(session: Session, folder: SpoolFolder, timeout: str) -> bool:
     from astyqueue.queue.queue import MessageQueue
 
     session.check(folder.queue)
-    before = sum(state.messages for state in folder.states())
+    before = folder.states()
     builder = MessageQueue.builder().store(session.connection.store).name(folder.queue)
     with builder.spool(folder.path.parent, cap=None, drain=0).build() as queue:
         queue.spool.drain(timeout)
@@ -132,7 +132,8 @@ def _drained(session: Session, folder: SpoolFolder, timeout: str) -> bool:
     left = sum(state.messages for state in after if not state.in_use)
     kept = sum(state.messages for state in after if state.in_use)
     refused = sum(state.refused for state in after)
-    forwarded = max(0, before - left - kept)
+    set_aside = refused - sum(state.refused for state in before)
+    forwarded = max(0, sum(state.messages for state in before) - left - kept - max(0, set_aside))
     facts = {"queue": folder.queue, "forwarded": forwarded, "left": left, "in_use": kept, "refused": refused}
     parts = [
         f"{folder.queue}: forwarded {counted(forwarded, 'message')}, left {left}",

@@ -85,3 +85,17 @@ def test_a_queue_that_is_gone_keeps_no_other_from_being_drained(
     result = shell("spool", "drain", "spool", code=1)
     assert result.stdout == "emails: forwarded 3 messages, left 0\n"
     assert "this store has no queue 'a'; there are: emails" in result.stderr
+
+
+def test_what_the_store_refuses_while_it_is_drained_was_not_forwarded(
+    shell: Shell, away: MessageQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    away.close()
+
+    def refusing(*arguments: object, **options: object) -> Gate:
+        store = Gate(open_store(*arguments, **options))  # type: ignore[arg-type]  # as given
+        store.refuses = lambda value: BadInput("no") if b'"b"' in value else None
+        return store
+
+    monkeypatch.setattr("astyqueue.queue.connection.open_store", refusing)
+    assert shell("spool", "drain", "spool").stdout == "emails: forwarded 2 messages, left 0, 1 set aside\n"
