@@ -217,7 +217,13 @@ def replay(
     sentence = f"read {counted(done.read, 'record')}, {would} {counted(count, 'message')} to {queue}"
     there = f", {done.there} were sent before" if done.there else ""
     skipped = f", skipped {done.skipped}" if done.skipped else ""
-    session.output.done(f"{sentence}{there}{skipped}", done.as_json())
+    stopped = interrupted() and not follow  # one that follows ends so
+    session.output.done(
+        f"{sentence}{there}{skipped}{', then was interrupted' if stopped else ''}",
+        {**done.as_json(), "interrupted": stopped},
+    )
+    if stopped:
+        raise click.exceptions.Exit(ExitCode.INTERRUPTED)
 
 
 def _pause() -> bool:
