@@ -273,10 +273,10 @@ def _opened(folder: Path, prefix: str) -> ReadOnlyJournal[bytes]:
 
 
 def _value(record: Record[bytes]) -> Any:  # noqa: ANN401 - any JSON
-    """The value if it is JSON, otherwise the text of its bytes."""
+    """The value if it is JSON that can be read, otherwise the text of its bytes."""
     try:
         return json.loads(record.value)
-    except ValueError:
+    except (ValueError, RecursionError):
         return record.value.decode(errors="backslashreplace")
 
 

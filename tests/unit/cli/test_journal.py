@@ -157,6 +157,13 @@ def test_a_journal_that_is_not_there_is_an_error_that_lists_those_that_are(shell
     assert shell.error("journal", "stat", ".", code=1).endswith("has no journal 'journal'; it has none")
 
 
+def test_a_value_that_is_nested_too_deeply_to_be_read_is_shown_as_text(shell: Shell, folder: Path) -> None:
+    with Journal.open(folder / "deep", codec=BYTES) as journal:
+        journal.append_many([b"[" * 100_000, b"1"])
+    [deep, one] = shell.json("journal", "tail", "deep")
+    assert (deep["value"], one["value"]) == ("[" * 100_000, 1)
+
+
 def test_replay_sends_a_message_for_each_record_and_only_what_is_missing_when_it_is_repeated(
     shell: Shell, orders: Path, connection: Connection
 ) -> None:
