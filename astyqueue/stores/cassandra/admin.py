@@ -71,7 +71,8 @@ class Administration:
         """All CQL that `migrate` would run on an empty cluster, in order; sends no request."""
         first, *others = parts(self._keyspace.name)
         home = self._wanted_home(data_centres(self._keyspace.replication or {}), "")
-        kept = [KEEP_HOME.replace("%s", "{}").format(literal(home.dc), literal(home.levels))] if home else []
+        once = f"{KEEP_HOME} IF NOT EXISTS"  # run again, it leaves a home that was moved since
+        kept = [once.replace("%s", "{}").format(literal(home.dc), literal(home.levels))] if home else []
         run = [*as_run(first), *kept, *(statement for part in others for statement in as_run(part))]
         return [self._keyspace.statement(), f'USE "{self._keyspace.name}"', *run]
 
