@@ -43,12 +43,12 @@ class Administration:
         place: str = "Cassandra",
         home: str = "",
         move_home: bool = False,
-        shows_login: bool = False,
+        login_in_clear: bool = False,
     ) -> None:
         """Work in the caller's session, which `close` leaves open, or in one that a function makes, which `close` ends.
 
         The clocks of the servers are compared with `clock`. `home` is the data centre in which all clients of the
-        keyspace must work; `move_home` replaces the stored home and levels. `shows_login`: the session sends its
+        keyspace must work; `move_home` replaces the stored home and levels. `login_in_clear`: the session sends its
         password without encryption.
         """
         if home and not (levels or Levels()).is_local:
@@ -65,7 +65,7 @@ class Administration:
         self._place = place
         self._home = home
         self._move_home = move_home
-        self._shows_login = shows_login
+        self._login_in_clear = login_in_clear
 
     def statements(self) -> list[str]:
         """All CQL that `migrate` would run on an empty cluster, in order; sends no request."""
@@ -117,7 +117,7 @@ class Administration:
             examination = Examination(self._inquiry(), clock=self._clock)
             found = [
                 *examination.of_cluster(),
-                *checks.login(shown=self._shows_login),
+                *examination.of_login(in_clear=self._login_in_clear),
                 *examination.of_keyspace(rests),
             ]
         try:
@@ -303,5 +303,5 @@ def administered(
         place=address.shown,
         home=home,
         move_home=move_home,
-        shows_login=address.shows_login,
+        login_in_clear=address.login_in_clear,
     )
