@@ -13,8 +13,9 @@ from astyqueue.errors import StoreCorrupt, StoreUnavailable, WrongSchema
 from astyqueue.findings import Finding, Severity, note, ok, worst
 from astyqueue.stores.sqlite import filesystems
 from astyqueue.stores.sqlite.database import APPLICATION_ID, LOG_KEPT, DatabaseFile
-from astyqueue.stores.sqlite.errors import failure
+from astyqueue.stores.sqlite.errors import failure, is_busy
 from astyqueue.stores.sqlite.schema import newest
+from astyqueue.stores.sqlite.sql import BEGIN, ROLLBACK
 from astyqueue.stores.sqlite.store import file_of
 from astyqueue.stores.url import Location
 
@@ -90,6 +91,7 @@ class FileHealth:
         size = self._file.path.stat().st_size
         log = self._file.log
         found += [
+            *self._lock(),
             _synchronous(self._file.synchronous),
             _log(log.stat().st_size if log.exists() else 0),
             room(shutil.disk_usage(self._file.path).free, size),
@@ -111,6 +113,24 @@ class FileHealth:
             yield note(
                 "mode of the file", f"{mode:04o}", reason, remedy="chmod o-rwx the file, its -wal and its -shm file"
             )
+
+    def _lock(self) -> Iterator[Finding]:
+        """Whether a write begins within the time for which a send waits; nothing is written."""
+        if not self._file.may_be_written:
+            return
+        waited = f"{self._file.busy_timeout:g} s"
+        try:
+            with contextlib.closing(self._file.opened("rw")) as connection:
+                connection.execute(BEGIN)
+                connection.execute(ROLLBACK)
+        except sqlite3.Error as error:
+            if not is_busy(error):
+                raise failure(error, self._file.path) from error
+            reason = "every send, claim and settle waits as long and fails (StoreUnavailable)"
+            remedy = "find the process ('fuser -v' on the file): often a sqlite3 shell in a transaction"
+            yield Finding("lock to write", Severity.PROBLEM, f"another process kept it for {waited}", reason, remedy)
+        else:
+            yield ok("lock to write", f"free within {waited}")
 
     def _owned_by_another(self) -> Iterator[Finding]:
         """A note if this user can look at the file and not use it."""

@@ -57,6 +57,7 @@ def test_a_file_that_is_well_has_nothing_to_tell(file: Path) -> None:
         f"file {file}",
         "file system",
         "journal mode",
+        "lock to write",
         "synchronous",
         "write-ahead log",
         "room on the disk",
@@ -122,6 +123,15 @@ def test_a_log_that_somebody_keeps_from_being_written_back_is_reported(file: Pat
             writer.execute("INSERT INTO entries VALUES ('r', ?, 0, NULL, zeroblob(?))", (number.to_bytes(19), MEBIBYTE))
     log = found(file)["write-ahead log"]
     assert (log.severity, "fuser -v" in log.remedy) == (Severity.WARNING, True)
+
+
+def test_a_process_that_keeps_all_others_from_writing_is_a_problem(file: Path, shell: sqlite3.Connection) -> None:
+    url = f"sqlite:///{file}?busy_timeout=0"
+    shell.execute("BEGIN IMMEDIATE")
+    seen = {finding.subject: finding for finding in health_check.examine(url, clock=CLOCK)}
+    assert (seen["lock to write"].severity, seen["queue emails"].severity) == (Severity.PROBLEM, Severity.OK)
+    shell.execute("ROLLBACK")
+    assert found(file)["lock to write"].severity is Severity.OK
 
 
 def test_damaged_pages_are_a_problem(file: Path) -> None:
