@@ -107,12 +107,14 @@ class FileHealth:
         return found
 
     def _readers(self) -> Iterator[Finding]:
-        """A note if every user of this machine may read the file."""
-        if self._file.path.exists() and (mode := stat.S_IMODE(self._file.path.stat().st_mode)) & stat.S_IROTH:
-            reason = "all users of this machine can read its messages, unless a directory above it denies them access"
-            yield note(
-                "mode of the file", f"{mode:04o}", reason, remedy="chmod o-rwx the file, its -wal and its -shm file"
-            )
+        """A note if every user of this machine may read the file, a warning if they may write to it."""
+        mode = stat.S_IMODE(self._file.path.stat().st_mode) if self._file.path.exists() else 0
+        if mode & (stat.S_IROTH | stat.S_IWOTH):
+            severity = Severity.WARNING if mode & stat.S_IWOTH else Severity.NOTE
+            do = "send, change and remove" if severity is Severity.WARNING else "read"
+            reason = f"all users of this machine can {do} its messages, unless a directory above it denies them access"
+            remedy = "chmod o-rwx the file, its -wal and its -shm file"
+            yield Finding("mode of the file", severity, f"{mode:04o}", reason, remedy)
 
     def _lock(self) -> Iterator[Finding]:
         """Whether a write begins within the time for which a send waits; nothing is written."""

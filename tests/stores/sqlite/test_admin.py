@@ -71,6 +71,13 @@ def test_a_file_that_all_may_read_is_noted(file: Path) -> None:
         assert ("mode of the file" in found(file)) is noted
 
 
+@pytest.mark.parametrize("mode", [0o666, 0o602])
+def test_a_file_that_all_may_write_to_is_a_warning(file: Path, mode: int) -> None:
+    file.chmod(mode)
+    seen = found(file)["mode of the file"]
+    assert (seen.severity, "change and remove its messages" in seen.reason) == (Severity.WARNING, True)
+
+
 def test_looking_makes_no_file(tmp_path: Path) -> None:
     seen = found(tmp_path / "none.db")
     assert seen[f"file {tmp_path / 'none.db'}"].severity is Severity.WARNING
