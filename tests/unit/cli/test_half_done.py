@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 from collections.abc import Callable
+from datetime import datetime
 
 import pytest
 
 from astyqueue.errors import StoreUnavailable
 from astyqueue.protocol.steps import Commit, Request
 from astyqueue.queue.connection import Connection
+from astyqueue.schedules import Schedules
 from astyqueue.stores import open_store
 from astyqueue.testing.faults import Faulty
 from tests.unit.cli.conftest import Shell
@@ -19,16 +22,16 @@ Buried = Callable[..., list[str]]
 
 
 class Ends(Faulty):
-    """A store that carries out one commit that deletes, and instead of the second does what `end` says."""
+    """A store that carries out one commit that deletes or puts many, and instead of the second does what `end` says."""
 
     end: Callable[[], None]
     begun = False
 
     def perform(self, request: Request) -> object:
-        deletes = isinstance(request, Commit) and bool(request.batch.deletes)
-        if deletes and self.begun:
+        large = isinstance(request, Commit) and (bool(request.batch.deletes) or len(request.batch.puts) > 20)
+        if large and self.begun:
             self.end()
-        self.begun |= deletes
+        self.begun |= large
         return super().perform(request)
 
 
@@ -88,6 +91,22 @@ def test_an_interrupted_deletion_says_how_far_it_came(
     assert len(lines) == 2
     assert lines[0].endswith(" of queue emails had been deleted before")
     assert lines[1] == "Interrupted."
+
+
+def test_a_backfill_that_fails_half_way_says_where_to_go_on(
+    shell: Shell, connection: Connection, ends: Callable[[Callable[[], None]], None]
+) -> None:
+    """Another one sends a message for each occurrence of its range, also for those that were sent."""
+    shell("schedules", "add", "emails", "tick", "--cron", "* * * * *")
+    words = ["schedules", "backfill", "emails", "tick", "--until", "2026-01-01T23:59:00Z", "--since"]
+    ends(fails)
+    error = shell.error(*words, "2026-01-01T00:00:00Z", code=3)
+    found = re.fullmatch(r"Error: the network is down. (\d+) messages, .* before: go on from (\S+)", error)
+    assert found is not None
+    assert connection.queue("emails").counts().total == int(found[1])
+    until = datetime.fromisoformat("2026-01-01T23:59:00Z")
+    Schedules(connection.queue("emails")).backfill("tick", datetime.fromisoformat(found[2]), until)
+    assert connection.queue("emails").counts().total == 1440
 
 
 def test_nothing_is_deleted_if_one_of_the_queues_is_not_there(shell: Shell, connection: Connection) -> None:
