@@ -14,16 +14,19 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from astyqueue.cli.config import Deliberate
-from astyqueue.cli.errors import VERBOSE
+from astyqueue.cli.errors import VERBOSE, told_how_far
 from astyqueue.cli.output import Output
 from astyqueue.errors import BadInput, BadSetting, NotFound
 from astyqueue.stores.url import URL_VARIABLE
+from astyqueue.text import counted
 
 if TYPE_CHECKING:
+    from astyqueue.model.envelope import MessageId
     from astyqueue.queue.connection import Connection
     from astyqueue.queue.queue import MessageQueue
 
 F = TypeVar("F", bound=Callable[..., object])
+T = TypeVar("T")
 #: Key in click's `meta` of the file that options were read from.
 FILE: Final = "astyqueue.file"
 
@@ -40,6 +43,32 @@ class HowMany(click.IntRange):
         return min(int(super().convert(value, param, ctx)), sys.maxsize - 1)
 
 
+class Deletion:
+    """Counts what a command deletes, commit by commit, so that an error half-way says how far it came."""
+
+    def __init__(self, connection: Connection, queue: str) -> None:
+        """Delete from this queue, which exists."""
+        from astyqueue.queue.connection import Connection as Counted
+        from astyqueue.queue.hooks import Hook
+
+        deletion = self
+
+        class Counting(Hook):
+            def after_delete(self, message: MessageId, why: str) -> None:  # noqa: ARG002 - each counts
+                deletion.count += 1
+
+        self.count = 0
+        self.queue = Counted(connection.store, connection.clock, hooks=(Counting(),)).queue(queue)
+
+    def run(self, delete: Callable[[MessageQueue], T], what: str) -> T:
+        """What `delete` returns; `what` it deletes, in the singular."""
+        with told_how_far(lambda: self._so_far(what)):
+            return delete(self.queue)
+
+    def _so_far(self, what: str) -> str:
+        return f"{counted(self.count, what)} of queue {self.queue.name} had been deleted before" if self.count else ""
+
+
 class Session:
     """An open store, and the output to print to."""
 
@@ -52,6 +81,11 @@ class Session:
         """An existing queue; if there is none of this name, NotFound lists those there are."""
         self.check(name)
         return self.connection.queue(name)
+
+    def deletion(self, name: str) -> Deletion:
+        """A deletion from an existing queue; NotFound as `queue`."""
+        self.check(name)
+        return Deletion(self.connection, name)
 
     def check(self, name: str, hint: str = "") -> None:
         """Raise NotFound unless there is a queue of this name."""

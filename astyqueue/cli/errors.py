@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import logging
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import IntEnum
 from typing import Final
@@ -66,6 +66,23 @@ def told_in_one_line() -> Iterator[None]:
     except KeyboardInterrupt:
         click.echo("Interrupted.", err=True)
         raise click.exceptions.Exit(ExitCode.INTERRUPTED) from None
+
+
+@contextmanager
+def told_how_far(done: Callable[[], str]) -> Iterator[None]:
+    """Have an error or Ctrl-C in the block say what was `done` before it; empty: nothing was."""
+    try:
+        yield
+    except AstyqueueError as error:
+        if not (before := done()):
+            raise
+        trace_if_verbose()
+        message = f"{str(error).rstrip('.')}. {before}"
+        raise Failure(message, code_of(type(error))) from error
+    except KeyboardInterrupt:
+        if before := done():
+            click.echo(printable_message(before), err=True)
+        raise
 
 
 def trace_if_verbose() -> None:

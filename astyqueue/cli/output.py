@@ -91,7 +91,12 @@ class Output:
                 _print_json((as_json or _own_json)(one))
         else:
             self._rows(list(map(shown, first)), none, titled)
-        if limit is not None and next(things, None) is not None:
+        self.say_if_more(things, limit)
+
+    @staticmethod
+    def say_if_more(rest: Iterator[object], limit: int | None) -> None:
+        """Say on stderr that there is more, if `limit` have been shown and there is a `rest`."""
+        if limit is not None and next(rest, None) is not None:
             click.echo(f"astyqueue: there are more than these {limit}; --limit shows more", err=True)
 
     def _rows(self, records: list[Record], none: str, titled: Callable[[str], str]) -> None:

@@ -158,10 +158,10 @@ class QueueSetting(_Type[tuple[str, object]]):
     def read(self, given: Any) -> tuple[str, object]:  # noqa: ANN401 - a file may have a value of any type
         """The name and the value, which the queue checks."""
         name, separator, value = str(given).partition("=")
-        if not separator or not name or not value:
+        name = name.replace("-", "_")
+        if not separator or not name or not (value or name in self._texts):
             message = f"invalid setting {given!r}: write NAME=VALUE, as in lease=5m"
             raise BadInput(message)
-        name = name.replace("-", "_")
         if name in self._truths:
             return name, self._truth(name, value)
         return name, int(value) if value.isdecimal() and name not in self._texts else value

@@ -25,8 +25,9 @@ _REASONS: Final = 1_000
 #: A larger row is a Cassandra partition that is slow to read, repair and compact; and the assumed size of a message.
 _ROW_BYTES: Final = 100_000_000
 _MESSAGE_BYTES: Final = 1_000
-#: Running tasks of a stalled worker that its finding names.
+#: Running tasks of a stalled worker that its finding names, and quiet workers of a queue.
 _TASKS: Final = 3
+_RESUMED: Final = 10
 
 
 @dataclass(slots=True)
@@ -198,11 +199,9 @@ def _served(health: QueueHealth) -> Iterator[Finding]:
     """Whether any worker reports that it serves the queue."""
     if health.workers is None:
         return
-    serving = [
-        one
-        for one in health.workers
-        if one.serves(health.settings.name) and one.state != WorkerState.DRAINING and not one.stale(health.now)
-    ]
+    here = [one for one in health.workers if one.serves(health.settings.name) and not one.stale(health.now)]
+    serving = [one for one in here if one.state not in {WorkerState.DRAINING, WorkerState.QUIET}]
+    quiet = [one.name for one in here if one.state == WorkerState.QUIET]
     subject = f"workers of {health.subject}"
     if serving:
         yield ok(
@@ -211,11 +210,13 @@ def _served(health: QueueHealth) -> Iterator[Finding]:
         return
     since = min((row.waiting_since for row in health.rows if row.waiting_since is not None), default=health.now)
     if since < health.now - STILL and not health.settings.behaviour.paused:
-        fact = f"no worker serves this queue, and work is due since {health.at(since)}"
+        besides = f" ({len(quiet)} {'is' if len(quiet) == 1 else 'are'} quiet)" if quiet else ""
+        fact = f"no worker serves this queue{besides}, and work is due since {health.at(since)}"
         reason = (
             "no worker or dispatcher with this queue has reported lately; consumers that call receive do not report"
         )
-        yield Finding(subject, Severity.WARNING, fact, reason, f"start a worker with -Q {health.settings.name}")
+        resume = f"astyqueue workers resume {' '.join(quiet[:_RESUMED])}, or " if quiet else ""
+        yield Finding(subject, Severity.WARNING, fact, reason, f"{resume}start a worker with -Q {health.settings.name}")
 
 
 def _permits(health: QueueHealth) -> Iterator[Finding]:

@@ -171,6 +171,9 @@ def short(name: str) -> str:
 
 def named(wanted: str, presences: Sequence[Presence]) -> Presence:
     """The report of this name, or the only one whose name begins with it. Raises NotFound, or BadInput for several."""
+    if not wanted:
+        message = "the name of a worker is empty, and every name begins so: give a name, or the beginning of one"
+        raise BadInput(message)
     found = [one for one in presences if one.name == wanted] or [
         one for one in presences if one.name.startswith(wanted)
     ]

@@ -8,7 +8,7 @@ from functools import partial
 
 from astyqueue.clock import Clock
 from astyqueue.errors import StoreError, Undecodable
-from astyqueue.findings import Finding, Severity
+from astyqueue.findings import Finding, Severity, note, worst
 from astyqueue.model.health import findings_of, findings_of_workers, rest_of
 from astyqueue.model.presence import Presence
 from astyqueue.observe.observers import Observers
@@ -30,8 +30,13 @@ def examine(url: str, *, clock: Clock) -> list[Finding]:
     """
     with administer(url, clock=clock) as administration:
         queues = _Queues(new_client(clock), Observers.of_debug_log(clock.monotonic))
-        of_queues = queues.examined(partial(open_store, url, clock=clock)) if administration.ready() else []
-        return [*administration.examine(queues.rests), *of_queues]
+        ready = administration.ready()
+        of_queues = queues.examined(partial(open_store, url, clock=clock)) if ready else []
+        of_store = administration.examine(queues.rests)
+        if not ready and worst(of_store) is Severity.PROBLEM:
+            reason = "a store with such a problem is not opened"
+            of_queues = [note("queues", "were not examined", reason, remedy="solve it first, and check again")]
+        return [*of_store, *of_queues]
 
 
 class _Queues:

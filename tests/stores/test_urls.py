@@ -30,6 +30,7 @@ SENT = Batch("row", puts=(Put(NAME, b"here"),))
         ("sqlite://", "a sqlite URL names a file"),
         ("sqlite:///", "a sqlite URL names a file"),
         ("sqlite://mail.db", "a sqlite URL names a file"),
+        ("sqlite:///mail%00.db", "a sqlite URL names a file"),
         ("sqlite:///:memory:", "use memory://"),
         ("sqlite:///mail.db?synchronus=full", "no option 'synchronus'; its options are: busy_timeout, synchronous"),
         ("sqlite:///mail.db?synchronous=off", "unknown synchronous='off': 'full'"),

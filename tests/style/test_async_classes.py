@@ -41,6 +41,16 @@ def test_the_check_names_what_is_missing_or_stale_and_writing_it_mends_that(
     assert capsys.readouterr().out == ""
 
 
+def test_a_misspelt_option_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for twin in TWINS:
+        for path in (twin.path, twin.origin):
+            (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / twin.origin).write_text((ROOT / twin.origin).read_text(encoding="utf-8"), encoding="utf-8")
+    assert main(["--chek"], tmp_path) == 2
+    assert capsys.readouterr().err.startswith("unknown argument --chek")
+    assert not any((tmp_path / twin.path).exists() for twin in TWINS)
+
+
 def test_a_function_that_calls_what_is_awaited_becomes_a_coroutine() -> None:
     assert method_of("def get(self): return self.run(1)") == "async def get(self): return await self.run(1)"
 

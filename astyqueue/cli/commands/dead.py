@@ -6,13 +6,13 @@ import functools
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from astyqueue.cli.config import Deliberate
 from astyqueue.cli.context import HowMany, Session, interruption, must_be_meant, on_store, yes_option
-from astyqueue.cli.errors import ExitCode
+from astyqueue.cli.errors import ExitCode, told_how_far
 from astyqueue.cli.output import body_of, progress_bar
 from astyqueue.cli.params import Moment
 from astyqueue.text import counted
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from astyqueue.queue.queue import MessageQueue
 
 _KINDS = ("failed", "rejected", "attempts", "expired", "undecodable")
+_TAKEN: Final = "whose unique key another message has"
+#: Which letters a redrive leaves: without `--force`, and with it.
+_LEFT: Final = (f"that would die again at once (--force puts them back) or {_TAKEN}", _TAKEN)
 
 
 @click.group(short_help="List dead letters, put them back, or delete them.")
@@ -120,13 +123,18 @@ def redrive(
     those stay in the queue.
     """
     opened = session.queue(queue)
-    with interruption() as interrupted, _progress(opened, where, shown=not dry_run) as progress:
+    far = _HowFar(queue)
+    with (
+        interruption() as interrupted,
+        _progress(opened, where, shown=not dry_run) as bar,
+        told_how_far(far.sentence),
+    ):
         report = opened.redrive(
-            *ids, rate=rate, dry_run=dry_run, force=force, progress=progress, cancelled=interrupted, **where
+            *ids, rate=rate, dry_run=dry_run, force=force, progress=far.shown_by(bar), cancelled=interrupted, **where
         )
     done = "would put back" if dry_run else "put back"
     stopped = ", then was interrupted" if interrupted() else ""
-    left = f", left {report.left} that would die again at once (--force puts them back)" if report.left else ""
+    left = f", left {report.left} {_LEFT[force]}" if report.left else ""
     facts = {"queue": queue, **report.as_json(), "interrupted": interrupted()}
     session.output.done(f"{done} {counted(report.redriven, 'dead letter')} of queue {queue}{left}{stopped}", facts)
     if interrupted():
@@ -140,17 +148,45 @@ def redrive(
 @on_store
 def purge(session: Session, *, queue: str, yes: bool, where: Where) -> None:
     """Delete the dead letters of QUEUE for good: those that match the options, or all."""
-    opened = session.queue(queue)
+    deletion = session.deletion(queue)
     if not yes:
-        count = opened.redrive(dry_run=True, force=True, **where).redriven
+        count = _number(deletion.queue, where)
         if not count:
             session.output.done(f"queue {queue} has no such dead letters", {"queue": queue, "deleted": 0})
             return
         must_be_meant(yes, f"This would delete {counted(count, 'dead letter')} of queue {queue} for good.")
-    purged = opened.purge(**where)
+    purged = deletion.run(lambda opened: opened.purge(**where), "dead letter")
     session.output.done(
         f"deleted {counted(purged, 'dead letter')} of queue {queue}", {"queue": queue, "deleted": purged}
     )
+
+
+class _HowFar:
+    """How many letters a redrive has put back."""
+
+    def __init__(self, queue: str) -> None:
+        self._queue = queue
+        self._back = 0
+
+    def shown_by(self, bar: Callable[[RedriveReport], None] | None) -> Callable[[RedriveReport], None]:
+        """What the redrive calls after each commit: it remembers the number, and moves the bar if there is one."""
+
+        def progress(report: RedriveReport) -> None:
+            self._back = 0 if report.dry_run else report.redriven
+            if bar is not None:
+                bar(report)
+
+        return progress
+
+    def sentence(self) -> str:
+        letters = counted(self._back, "dead letter")
+        return f"{letters} of queue {self._queue} had been put back before" if self._back else ""
+
+
+def _number(queue: MessageQueue, where: Where) -> int:
+    """How many letters match, also those that no redrive would put back."""
+    found = queue.redrive(dry_run=True, force=True, **where)
+    return found.redriven + found.left
 
 
 def _selects(where: Where) -> bool:
@@ -163,7 +199,7 @@ def _progress(queue: MessageQueue, where: Where, *, shown: bool) -> Iterator[Cal
     if not shown or not sys.stderr.isatty():
         yield None
         return
-    length = queue.redrive(dry_run=True, force=True, **where).redriven
+    length = _number(queue, where)
     with progress_bar() as update:
         yield lambda report: update("putting back", report.redriven + report.left, length)
 

@@ -88,10 +88,11 @@ def history(
     events = opened.history(id_, key=key, since=since, until=until, kinds=kinds, limit=more)
     if last is not None:
         events = iter(deque(events, maxlen=last))
-    if trace and not session.output.as_json:
-        _print_traces(islice(events, limit))
-        return
     none = _none(queue, opened.settings.behaviour.history, limited=any([key, since, until, kinds]))
+    if trace and not session.output.as_json:
+        _print_traces(islice(events, limit), none)
+        session.output.say_if_more(events, limit)
+        return
     session.output.listing(events, shown=_shown, none=none, limit=limit)
 
 
@@ -116,10 +117,13 @@ def _shown(event: Event) -> Record:
     }
 
 
-def _print_traces(events: Iterable[Event]) -> None:
+def _print_traces(events: Iterable[Event], none: str) -> None:
     from astyqueue.text import iso
 
+    event = None
     for event in events:
         click.echo(printable(f"{iso(event.when)}  {event.kind}  {event.message or event.key}  {event.reason}"))
         if event.trace:
             click.echo(indented(event.trace.rstrip("\n")))
+    if event is None:
+        click.echo(none)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from astyqueue.cli.commands.admin import show
+from astyqueue.cli.config import Deliberate
 from astyqueue.cli.context import (
     HowMany,
     Session,
@@ -134,7 +135,12 @@ def verify(context: click.Context, /, *, folder: Path, prefix: str, as_json: boo
 @journal.command(short_help="Remove pages that are old, or that every cursor has passed.")
 @_on_journal
 @click.option("--retain", metavar="AGE", help="Only pages whose records are all older than AGE, such as 7d.")
-@click.option("--ignore-cursors", is_flag=True, help="Remove pages that cursors have not passed, too; needs --retain.")
+@click.option(
+    "--ignore-cursors",
+    cls=Deliberate,
+    is_flag=True,
+    help="Remove pages that cursors have not passed, too; needs --retain.",
+)
 @yes_option
 def reclaim(*, folder: Path, prefix: str, retain: str | None, ignore_cursors: bool, yes: bool, as_json: bool) -> None:
     """Remove pages of the journal in FOLDER, the oldest first, while no program has it open for writing.
@@ -217,7 +223,13 @@ def replay(
     sentence = f"read {counted(done.read, 'record')}, {would} {counted(count, 'message')} to {queue}"
     there = f", {done.there} were sent before" if done.there else ""
     skipped = f", skipped {done.skipped}" if done.skipped else ""
-    session.output.done(f"{sentence}{there}{skipped}", done.as_json())
+    stopped = interrupted() and not follow  # one that follows ends so
+    session.output.done(
+        f"{sentence}{there}{skipped}{', then was interrupted' if stopped else ''}",
+        {**done.as_json(), "interrupted": stopped},
+    )
+    if stopped:
+        raise click.exceptions.Exit(ExitCode.INTERRUPTED)
 
 
 def _pause() -> bool:
@@ -261,10 +273,10 @@ def _opened(folder: Path, prefix: str) -> ReadOnlyJournal[bytes]:
 
 
 def _value(record: Record[bytes]) -> Any:  # noqa: ANN401 - any JSON
-    """The value if it is JSON, otherwise the text of its bytes."""
+    """The value if it is JSON that can be read, otherwise the text of its bytes."""
     try:
         return json.loads(record.value)
-    except ValueError:
+    except (ValueError, RecursionError):
         return record.value.decode(errors="backslashreplace")
 
 

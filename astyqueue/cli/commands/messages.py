@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING
 import click
 
 from astyqueue.cli.context import HowMany, Session, must_be_meant, on_store, yes_option
+from astyqueue.cli.errors import ExitCode
 from astyqueue.cli.output import body_of
 from astyqueue.cli.params import Moment
+from astyqueue.errors import NotFound, Undecodable
+from astyqueue.printable import printable_message
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -109,15 +112,36 @@ def counts(session: Session, *, queues: tuple[str, ...]) -> None:
     waiting: can be claimed now; delayed: not due yet; in flight: leased by a worker; backing off: failed, will be
     retried; snoozed: postponed by its handler, at no attempt; parked: no worker that claimed it knows its task;
     blocked: waits for an earlier message of its group; dead: a dead letter.
+
+    If one of all queues cannot be read, the others are counted, and the exit code is 1.
     """
-    names = queues or tuple(session.connection.queues())
-    found = [(name, session.queue(name).counts()) for name in names]
+    if queues:
+        found, unread = [(name, session.queue(name).counts()) for name in queues], False
+    else:
+        found, unread = _readable_counts(session)
     session.output.listing(
         found,
         shown=_counted,
         as_json=lambda one: {"queue": one[0], **one[1].as_json()},
         none="this store has no queue yet",
     )
+    if unread:
+        raise click.exceptions.Exit(ExitCode.FAILED)
+
+
+def _readable_counts(session: Session) -> tuple[list[tuple[str, Counts]], bool]:
+    """The counts of all queues that can be read, and whether one cannot: a warning on stderr names it."""
+    found: list[tuple[str, Counts]] = []
+    unread = False
+    for name in session.connection.queues():
+        try:
+            found.append((name, session.queue(name).counts()))
+        except NotFound:  # dropped since the queues were listed
+            continue
+        except Undecodable as error:
+            click.echo(printable_message(f"astyqueue: queue {name} cannot be counted: {error}"), err=True)
+            unread = True
+    return found, unread
 
 
 def _row(found: Found) -> Record:
@@ -197,14 +221,17 @@ def delete(session: Session, *, ids: tuple[str, ...]) -> None:
 
     A handler that is working on one can finish, and then learns that the message was deleted.
     """
-    from astyqueue.errors import NotFound
     from astyqueue.model.envelope import MessageId
 
-    wanted = [MessageId.parse(text) for text in ids]
-    deleted = {str(id_): session.queue(id_.queue).delete(id_) for id_ in wanted}
-    for text in (text for text, done in deleted.items() if done):
-        session.output.done(f"deleted {text}", {"id": text, "deleted": True})
-    if missing := [text for text, done in deleted.items() if not done]:
+    wanted = dict.fromkeys(MessageId.parse(text) for text in ids)
+    queues = {name: session.queue(name) for name in dict.fromkeys(id_.queue for id_ in wanted)}
+    missing: list[str] = []
+    for id_ in wanted:
+        if queues[id_.queue].delete(id_):
+            session.output.done(f"deleted {id_}", {"id": str(id_), "deleted": True})
+        else:
+            missing.append(str(id_))
+    if missing:
         message = f"no such messages, or already gone: {', '.join(missing)}"
         raise NotFound(message)
 
@@ -215,9 +242,9 @@ def delete(session: Session, *, ids: tuple[str, ...]) -> None:
 @on_store
 def clear(session: Session, *, queue: str, yes: bool) -> None:
     """Delete all messages of QUEUE, dead letters included; the queue and its settings stay."""
-    opened = session.queue(queue)
-    must_be_meant(yes, f"This would delete all {opened.counts().total} messages of queue {queue} for good.")
-    cleared = opened.clear()
+    deletion = session.deletion(queue)
+    must_be_meant(yes, f"This would delete all {deletion.queue.counts().total} messages of queue {queue} for good.")
+    cleared = deletion.run(lambda opened: opened.clear(), "message")
     session.output.done(f"deleted {cleared} messages of queue {queue}", {"queue": queue, "deleted": cleared})
 
 
@@ -227,7 +254,7 @@ def clear(session: Session, *, queue: str, yes: bool) -> None:
 @on_store
 def drop(session: Session, *, queue: str, yes: bool) -> None:
     """Delete QUEUE: its messages, dead letters and settings. Its history is kept for as long as history_kept says."""
-    opened = session.queue(queue)
-    must_be_meant(yes, f"This would delete queue {queue} and its {opened.counts().total} messages for good.")
-    opened.drop()
+    deletion = session.deletion(queue)
+    must_be_meant(yes, f"This would delete queue {queue} and its {deletion.queue.counts().total} messages for good.")
+    deletion.run(lambda opened: opened.drop(), "message")
     session.output.done(f"dropped queue {queue}", {"queue": queue, "dropped": True})

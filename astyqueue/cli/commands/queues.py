@@ -8,7 +8,7 @@ import click
 
 from astyqueue.cli.context import Session, on_store
 from astyqueue.cli.params import QueueSetting
-from astyqueue.errors import Undecodable
+from astyqueue.errors import BadInput, Undecodable
 from astyqueue.printable import printable_message
 
 if TYPE_CHECKING:
@@ -77,6 +77,8 @@ def show(session: Session, *, name: str) -> None:
     sort_order=ascending    ... or descending ...
     sort_missing=last       ... and others first or last
 
+    An empty value takes overflow_to, sort_header or sort_classes back: sort_header= sort_classes=
+
     The layout (shards, priorities) is fixed when a queue is created.
     """,
     epilog="""\b
@@ -91,6 +93,10 @@ def show(session: Session, *, name: str) -> None:
 @on_store
 def set_settings(session: Session, *, name: str, settings: tuple[tuple[str, object], ...]) -> None:
     """Store the changes and print all settings."""
+    names = [setting for setting, _ in settings]
+    if twice := [setting for setting in dict.fromkeys(names) if names.count(setting) > 1]:
+        message = f"{twice[0]} is given twice: give each setting once"
+        raise BadInput(message)
     _print(session, session.queue(name).configure(**dict(settings)))
 
 

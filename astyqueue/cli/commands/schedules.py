@@ -117,6 +117,7 @@ def show(session: Session, *, queue: str, name: str) -> None:
 )
 @click.option(
     "--replace",
+    cls=Deliberate,
     is_flag=True,
     help="Replace an existing schedule of this name; without it, that is an error.",
 )

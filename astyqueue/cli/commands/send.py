@@ -143,7 +143,7 @@ def _one_value(text: str) -> str:
     """The text itself; BadInput if it has one JSON value after the other, in several lines."""
     try:
         json.loads(text)
-    except ValueError as error:  # what begins with something else is refused as any body is
+    except (ValueError, RecursionError) as error:  # what begins with something else is refused as any body is
         if isinstance(error, json.JSONDecodeError) and error.msg == _MORE and error.lineno > 1:
             problem = (
                 f"stdin has several JSON values, the second in line {error.lineno}: add --lines if each line is a "
@@ -172,8 +172,9 @@ def message_of(text: str, options: dict[str, object]) -> Message:
 def _body(text: str) -> object:
     try:
         return json.loads(text)
-    except ValueError as error:
-        message = f"the body is not JSON ({error}): {text.strip()!r:.80}; quote text, as in '\"hello\"'"
+    except (ValueError, RecursionError) as error:
+        why = "it is nested too deeply" if isinstance(error, RecursionError) else error
+        message = f"the body is not JSON ({why}): {text.strip()!r:.80}; quote text, as in '\"hello\"'"
         raise BadInput(message) from error
 
 

@@ -95,17 +95,25 @@ def status(*, folders: tuple[Path, ...], as_json: bool) -> None:
     """,
 )
 @_folders
-@click.option("--timeout", default="1m", show_default=True, metavar="DURATION", help="Stop after this time.")
+@click.option(
+    "--timeout", default="1m", show_default=True, metavar="DURATION", help="Stop with a queue after this time."
+)
 @on_store
 @click.pass_context
 def drain(context: click.Context, /, session: Session, *, folders: tuple[Path, ...], timeout: str) -> None:
     """Forward to the store what processes that ended left in FOLDER; living ones forward theirs themselves.
 
-    The queues must exist in the store. Exit code 1 if messages are left that no living process has.
+    What is for a queue that the store does not have stays. Exit code 1 for such a queue, or if messages are left that
+    no living process has.
     """
-    is_left = False
+    is_left, missing = False, list[str]()
     for folder in _queues(folders):
-        is_left |= _drained(session, folder, timeout)
+        try:
+            is_left |= _drained(session, folder, timeout)
+        except NotFound as error:
+            missing.append(str(error))
+    if missing:
+        raise NotFound("; ".join(missing))
     if is_left:
         context.exit(ExitCode.FAILED)
 
@@ -115,7 +123,7 @@ def _drained(session: Session, folder: SpoolFolder, timeout: str) -> bool:
     from astyqueue.queue.queue import MessageQueue
 
     session.check(folder.queue)
-    before = sum(state.messages for state in folder.states())
+    before = folder.states()
     builder = MessageQueue.builder().store(session.connection.store).name(folder.queue)
     with builder.spool(folder.path.parent, cap=None, drain=0).build() as queue:
         queue.spool.drain(timeout)
@@ -124,7 +132,8 @@ def _drained(session: Session, folder: SpoolFolder, timeout: str) -> bool:
     left = sum(state.messages for state in after if not state.in_use)
     kept = sum(state.messages for state in after if state.in_use)
     refused = sum(state.refused for state in after)
-    forwarded = max(0, before - left - kept)
+    set_aside = refused - sum(state.refused for state in before)
+    forwarded = max(0, sum(state.messages for state in before) - left - kept - max(0, set_aside))
     facts = {"queue": folder.queue, "forwarded": forwarded, "left": left, "in_use": kept, "refused": refused}
     parts = [
         f"{folder.queue}: forwarded {counted(forwarded, 'message')}, left {left}",

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 #: What the group does without the name of a command.
 _USUAL: Final = "list"
+#: Seconds for which a command waits for its worker (astyqueue.protocol.coordination.presence).
+_COMMAND_KEPT: Final = 600
 #: Queues that the table names.
 _QUEUES: Final = 5
 
@@ -100,6 +102,17 @@ def _since(moment: int, now: int) -> str:
     return length_text(max(0, now - moment) // SECOND * SECOND)
 
 
+def _when(one: Presence, now: int) -> str:
+    """When a worker follows a command; one that is stale may be dead."""
+    from astyqueue.text import length_text
+    from astyqueue.units import SECOND
+
+    if not one.stale(now):
+        return f"does within {length_text(one.every)}"
+    kept = length_text(_COMMAND_KEPT * SECOND)
+    return f"has not reported for {_since(one.seen, now)}, and does so only if it reports again within {kept}"
+
+
 def _command(name: str, does: str) -> None:
     """Add the command of this name, which has each named worker do something."""
 
@@ -107,15 +120,14 @@ def _command(name: str, does: str) -> None:
     @click.argument("names", nargs=-1, required=True, metavar="NAME...")
     @on_store
     def command(session: Session, *, names: tuple[str, ...], **_: Any) -> None:  # noqa: ANN401 - no other options
+        from astyqueue.clock import microseconds
         from astyqueue.model.presence import named
-        from astyqueue.text import length_text
 
-        listed = session.connection.workers()
+        listed, now = session.connection.workers(), microseconds(session.output.now)
         for one in [named(wanted, listed) for wanted in names]:
             session.connection.command(one.name, name)
             session.output.done(
-                f"{one.name} was asked to {does}; it does within {length_text(one.every)}",
-                {"worker": one.name, "command": name},
+                f"{one.name} was asked to {does}; it {_when(one, now)}", {"worker": one.name, "command": name}
             )
 
 

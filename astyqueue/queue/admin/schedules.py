@@ -11,7 +11,7 @@ from typing import Final
 
 from astyqueue.clock import instant
 from astyqueue.durations import as_microseconds, instant_of
-from astyqueue.errors import BadInput, NotFound, Undecodable, UnknownTrigger
+from astyqueue.errors import BadInput, NotFound, StoreError, Undecodable, UnknownTrigger
 from astyqueue.ids import is_derived
 from astyqueue.json_form import check_text
 from astyqueue.model.body import encode_body
@@ -43,6 +43,7 @@ from astyqueue.queue.producing.producer import Sent
 from astyqueue.queue.producing.spooled import refuse_unanswerable
 from astyqueue.queue.producing.unique import sent_or_kept
 from astyqueue.queue.runtime import QueueRuntime
+from astyqueue.text import counted, exact
 from astyqueue.triggers import Trigger
 
 #: The longest body of a schedule, in bytes: a firing writes it twice into one batch.
@@ -237,13 +238,29 @@ def run_now(core: QueueRuntime, name: str) -> Steps[Schedule]:
     return schedule
 
 
+@contextlib.contextmanager
+def _sent_before(count: int, occurrences: list[int]) -> Iterator[None]:
+    """Have an error say for which occurrences of a backfill messages were sent: a second one sends them again."""
+    try:
+        yield
+    except StoreError as error:
+        if not count:
+            raise
+        last, first = (exact(instant(moment)) for moment in occurrences[count - 1 : count + 1])
+        message = (
+            f"{str(error).rstrip('.')}. {counted(count, 'message')}, for the occurrences up to {last}, had been sent "
+            f"before: go on from {first}"
+        )
+        raise type(error)(message) from error
+
+
 def backfill(core: QueueRuntime, name: str, since: datetime, until: datetime) -> Steps[int]:
     """Send a message for each occurrence of a range; returns the number of occurrences."""
     kept, history = handle_of(core, name), core.claimer.history
     schedule = yield from show(core, name)
     occurrences = stored.occurrences_between(trigger_of(core, schedule), instant_of(since), instant_of(until))
     for part in stored.in_commits(schedule, occurrences):
-        with _existing(core, name):
+        with _existing(core, name), _sent_before(occurrences.index(part[0]), occurrences):
             sent = yield from stored.backfill(kept, part)
         yield from history.tell(history.events.of_scheduled(kept.row, sent))
         yield from core.claimer.announce([(kept.row, None)])

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from itertools import chain
 from typing import Final, Self
 
 from cassandra.cluster import Session
 
 from astyqueue.clock import Clock
-from astyqueue.errors import BadSetting, StoreError
+from astyqueue.errors import AstyqueueError, BadSetting, StoreError
 from astyqueue.findings import Finding, Severity, note, ok, worst
 from astyqueue.stores.cassandra.connection.cluster import connect
 from astyqueue.stores.cassandra.connection.errors import FAILURES, failure_of_change, failure_of_read
@@ -43,12 +44,12 @@ class Administration:
         place: str = "Cassandra",
         home: str = "",
         move_home: bool = False,
-        shows_login: bool = False,
+        login_in_clear: bool = False,
     ) -> None:
         """Work in the caller's session, which `close` leaves open, or in one that a function makes, which `close` ends.
 
         The clocks of the servers are compared with `clock`. `home` is the data centre in which all clients of the
-        keyspace must work; `move_home` replaces the stored home and levels. `shows_login`: the session sends its
+        keyspace must work; `move_home` replaces the stored home and levels. `login_in_clear`: the session sends its
         password without encryption.
         """
         if home and not (levels or Levels()).is_local:
@@ -65,28 +66,32 @@ class Administration:
         self._place = place
         self._home = home
         self._move_home = move_home
-        self._shows_login = shows_login
+        self._login_in_clear = login_in_clear
 
     def statements(self) -> list[str]:
         """All CQL that `migrate` would run on an empty cluster, in order; sends no request."""
         first, *others = parts(self._keyspace.name)
         home = self._wanted_home(data_centres(self._keyspace.replication or {}), "")
-        kept = [KEEP_HOME.replace("%s", "{}").format(literal(home.dc), literal(home.levels))] if home else []
+        once = f"{KEEP_HOME} IF NOT EXISTS"  # run again, it leaves a home that was moved since
+        kept = [once.replace("%s", "{}").format(literal(home.dc), literal(home.levels))] if home else []
         run = [*as_run(first), *kept, *(statement for part in others for statement in as_run(part))]
         return [self._keyspace.statement(), f'USE "{self._keyspace.name}"', *run]
 
     def migrate(self) -> list[str]:
         """Make the keyspace and the tables that are missing; one line per change, or one that nothing was to do.
 
-        Idempotent, and safe in several processes at once. What exists is left as it is; `verify` compares it. With
-        `move_home` it only moves the home, and sends requests to the new home only: the old one may be lost.
+        Idempotent, and safe in several processes at once; an error says what was made before it. What exists is left as
+        it is; `verify` compares it. With `move_home` it only moves the home, and sends requests to the new home only:
+        the old one may be lost.
         """
-        with self._translated(failure_of_change):
+        done: list[str] = []
+        with _saying_what_was(done), _translated(failure_of_change, self._place):
             inquiry = self._inquiry()
             if self._move_home:
                 return list(self._settle_home(inquiry))
-            settle = partial(self._settle_home, inquiry)
-            done = [*self._make_keyspace(inquiry), *Migration(inquiry, settle_home=settle).carry_out()]
+            migration = Migration(inquiry, settle_home=partial(self._settle_home, inquiry))
+            for change in chain(self._make_keyspace(inquiry), migration.carry_out()):
+                done.append(change)  # noqa: PERF402 - an error keeps what was done before it
         version = newest(self._keyspace.name)
         return done or [
             f"nothing to do: keyspace {self._keyspace.name} has version {version} of the tables, the newest"
@@ -94,7 +99,7 @@ class Administration:
 
     def verify(self) -> list[Finding]:
         """Compare the keyspace, the version of its tables and the tables with what they should be."""
-        with self._translated(failure_of_read):
+        with _translated(failure_of_read, self._place):
             inquiry = self._inquiry()
             kept = Catalog(inquiry).keyspace()
             if kept is None:
@@ -112,11 +117,11 @@ class Administration:
 
         `rests`: how long the rows of each queue rest, in µs.
         """
-        with self._translated(failure_of_read):
+        with _translated(failure_of_read, self._place):
             examination = Examination(self._inquiry(), clock=self._clock)
             found = [
                 *examination.of_cluster(),
-                *checks.login(shown=self._shows_login),
+                *examination.of_login(in_clear=self._login_in_clear),
                 *examination.of_keyspace(rests),
             ]
         try:
@@ -273,12 +278,25 @@ class Administration:
             )
         return ok(subject, f"{there}, the newest")
 
-    @contextmanager
-    def _translated(self, failure: Callable[[Exception, str], Exception]) -> Iterator[None]:
-        try:
-            yield
-        except FAILURES as error:
-            raise failure(error, self._place) from error
+
+@contextmanager
+def _translated(failure: Callable[[Exception, str], Exception], place: str) -> Iterator[None]:
+    try:
+        yield
+    except FAILURES as error:
+        raise failure(error, place) from error
+
+
+@contextmanager
+def _saying_what_was(done: list[str]) -> Iterator[None]:
+    """Have an error of a migration name the changes made before it."""
+    try:
+        yield
+    except AstyqueueError as error:
+        if not done:
+            raise
+        message = f"{str(error).rstrip('.')}. Before that it {'; '.join(done)}"
+        raise type(error)(message) from error
 
 
 def _all_data_centres(inquiry: Inquiry) -> set[str]:
@@ -302,5 +320,5 @@ def administered(
         place=address.shown,
         home=home,
         move_home=move_home,
-        shows_login=address.shows_login,
+        login_in_clear=address.login_in_clear,
     )

@@ -9,24 +9,29 @@ import stat
 from collections.abc import Iterator, Mapping
 from typing import Final, Self
 
-from astyqueue.errors import StoreCorrupt, WrongSchema
+from astyqueue.errors import StoreCorrupt, StoreUnavailable, WrongSchema
 from astyqueue.findings import Finding, Severity, note, ok, worst
 from astyqueue.stores.sqlite import filesystems
-from astyqueue.stores.sqlite.database import APPLICATION_ID, DatabaseFile
-from astyqueue.stores.sqlite.errors import failure
+from astyqueue.stores.sqlite.database import APPLICATION_ID, LOG_KEPT, DatabaseFile
+from astyqueue.stores.sqlite.errors import failure, is_busy
 from astyqueue.stores.sqlite.schema import newest
+from astyqueue.stores.sqlite.sql import BEGIN, ROLLBACK
 from astyqueue.stores.sqlite.store import file_of
 from astyqueue.stores.url import Location
 
 _MEBIBYTE: Final = 1 << 20
-#: SQLite checkpoints its log at about 4 MiB; a log of this size shows that something prevents checkpoints.
-_LONG_LOG: Final = 64 * _MEBIBYTE
+#: SQLite checkpoints its log at about 16 MiB; a log of this size shows that something prevents checkpoints.
+_LONG_LOG: Final = 2 * LOG_KEPT
 #: Less free space than this, or than half of the file, is a warning.
 _LITTLE_ROOM: Final = 512 * _MEBIBYTE
 #: A commit of 200 messages and its log may need this much; less is a problem.
 _NO_ROOM: Final = _MEBIBYTE
 #: Checking a larger file takes too long for an interactive command.
 _QUICKLY_CHECKED: Final = 1024 * _MEBIBYTE
+#: The journal mode of a file that a store has opened.
+_LOG: Final = "wal"
+_LEFT_OUT: Final = "the queues were not examined, because opening the file would change it"
+_SEE_UPGRADE: Final = "docs/how-to/upgrade.md"
 
 
 class FileHealth:
@@ -61,11 +66,10 @@ class FileHealth:
     def _of_format(self) -> list[Finding]:
         subject = f"file {self._file.path}"
         if not self._file.path.exists():
-            return [
-                note(
-                    subject, f"does not exist; opening a store creates it in format {newest()}", "nothing was sent yet"
-                )
-            ]
+            fact = f"does not exist; opening a store creates it in format {newest()}"
+            reason = "nothing was sent yet, or it was moved or deleted, or the URL is wrong"
+            remedy = "correct the URL, or put the file back; a new one is made by 'astyqueue send QUEUE BODY --create'"
+            return [Finding(subject, Severity.WARNING, fact, reason, remedy)]
         with self._open_read_only() as connection:
             format_ = _format(subject, _number(connection, "application_id"), _number(connection, "user_version"))
             differs = "" if format_.severity is Severity.PROBLEM else self._file.difference(connection)
@@ -81,11 +85,13 @@ class FileHealth:
         found = self.verify()
         found.append(filesystems.finding(self._file.path, filesystems.mounted()))
         found.extend(self._readers())
+        found.extend(self._owned_by_another())
         if not self._file.path.exists() or worst(found) is Severity.PROBLEM:
             return found
         size = self._file.path.stat().st_size
-        log = self._file.path.with_name(self._file.path.name + "-wal")
+        log = self._file.log
         found += [
+            *self._lock(),
             _synchronous(self._file.synchronous),
             _log(log.stat().st_size if log.exists() else 0),
             room(shutil.disk_usage(self._file.path).free, size),
@@ -93,7 +99,7 @@ class FileHealth:
         try:
             with self._open_read_only() as connection:
                 found += [
-                    _journal(str(connection.execute("PRAGMA journal_mode").fetchone()[0])),
+                    _journal(_journal_mode(connection)),
                     _pages(connection, size),
                 ]
         except StoreCorrupt as error:
@@ -101,16 +107,47 @@ class FileHealth:
         return found
 
     def _readers(self) -> Iterator[Finding]:
-        """A note if every user of this machine may read the file."""
-        if self._file.path.exists() and (mode := stat.S_IMODE(self._file.path.stat().st_mode)) & stat.S_IROTH:
-            reason = "all users of this machine can read its messages, unless a directory above it denies them access"
-            yield note(
-                "mode of the file", f"{mode:04o}", reason, remedy="chmod o-rwx the file, its -wal and its -shm file"
-            )
+        """A note if every user of this machine may read the file, a warning if they may write to it."""
+        mode = stat.S_IMODE(self._file.path.stat().st_mode) if self._file.path.exists() else 0
+        if mode & (stat.S_IROTH | stat.S_IWOTH):
+            severity = Severity.WARNING if mode & stat.S_IWOTH else Severity.NOTE
+            do = "send, change and remove" if severity is Severity.WARNING else "read"
+            reason = f"all users of this machine can {do} its messages, unless a directory above it denies them access"
+            remedy = "chmod o-rwx the file, its -wal and its -shm file"
+            yield Finding("mode of the file", severity, f"{mode:04o}", reason, remedy)
+
+    def _lock(self) -> Iterator[Finding]:
+        """Whether a write begins within the time for which a send waits; nothing is written."""
+        if not self._file.may_be_written:
+            return
+        waited = f"{self._file.busy_timeout:g} s"
+        try:
+            with contextlib.closing(self._file.opened("rw")) as connection:
+                connection.execute(BEGIN)
+                connection.execute(ROLLBACK)
+        except sqlite3.Error as error:
+            if not is_busy(error):
+                raise failure(error, self._file.path) from error
+            reason = "every send, claim and settle waits as long and fails (StoreUnavailable)"
+            remedy = "find the process ('fuser -v' on the file): often a sqlite3 shell in a transaction"
+            yield Finding("lock to write", Severity.PROBLEM, f"another process kept it for {waited}", reason, remedy)
+        else:
+            yield ok("lock to write", f"free within {waited}")
+
+    def _owned_by_another(self) -> Iterator[Finding]:
+        """A note if this user can look at the file and not use it."""
+        if self._file.path.exists() and not self._file.may_be_written:
+            reason = "this user may not write to the file, and a store is opened by users who may"
+            yield note("queues", "were not examined", reason, remedy="run this as the owner of the file")
 
     def ready(self) -> bool:
-        """Whether the file exists and a store can be opened on it; creates no file."""
-        return self._file.path.exists() and worst(self.verify()) < Severity.PROBLEM
+        """Whether the file exists, and opening a store on it neither fails nor changes its format or its journal."""
+        usable = self._file.may_be_written and worst(self.verify()) < Severity.PROBLEM
+        return usable and not self._opening_changes()
+
+    def _opening_changes(self) -> bool:
+        with self._open_read_only() as connection:
+            return _number(connection, "user_version") < newest() or _journal_mode(connection) != _LOG
 
     def close(self) -> None:
         """Do nothing: no connection stays open between calls."""
@@ -124,8 +161,20 @@ class FileHealth:
 
     @contextlib.contextmanager
     def _open_read_only(self) -> Iterator[sqlite3.Connection]:
+        """A connection that only reads. SQLite makes a log for it, and removes that only if it may write to the file.
+
+        So a user who may not has to find one: the owner could not write to a log that another user made.
+        """
+        mode = "rw" if self._file.may_be_written else "ro"
+        if mode == "ro" and not self._file.log.exists():
+            message = (
+                f"{self._file.path} cannot be examined by a user who may not write to it while no process has it open, "
+                "because that would leave a log beside it that its owner cannot write: run this as its owner"
+            )
+            raise StoreUnavailable(message)
         try:
-            with contextlib.closing(self._file.opened("ro")) as connection:
+            with contextlib.closing(self._file.opened(mode)) as connection:
+                connection.execute("PRAGMA query_only = ON")
                 yield connection
         except sqlite3.Error as error:
             raise failure(error, self._file.path) from error
@@ -145,7 +194,10 @@ def room(free: int, size: int) -> Finding:
 
 def _format(subject: str, application: int, version: int) -> Finding:
     if application == APPLICATION_ID and version < newest():
-        return ok(subject, f"has format {version}; opening a store upgrades it to {newest()}")
+        reason = f"the release before cannot open it after that; {_LEFT_OUT}"
+        remedy = "make a copy, then open it with this release: 'astyqueue queues list'"
+        fact = f"has format {version}; opening a store upgrades it to {newest()}"
+        return note(subject, fact, reason, remedy=remedy, see=_SEE_UPGRADE)
     if application == APPLICATION_ID and version == newest():
         return ok(subject, f"has format {version}, the newest")
     if application == APPLICATION_ID:
@@ -158,9 +210,9 @@ def _format(subject: str, application: int, version: int) -> Finding:
 
 
 def _journal(mode: str) -> Finding:
-    if mode == "wal":
-        return ok("journal mode", "wal")
-    reason = "readers and writers block each other, and each change waits for the disk twice"
+    if mode == _LOG:
+        return ok("journal mode", _LOG)
+    reason = f"readers and writers block each other, and each change waits for the disk twice; {_LEFT_OUT}"
     remedy = "open the file with astyqueue while no other process has it open; that switches it back to wal"
     return Finding("journal mode", Severity.WARNING, mode, reason, remedy)
 
@@ -212,6 +264,10 @@ def _damaged(subject: str, fact: str) -> Finding:
 def _number(connection: sqlite3.Connection, pragma: str) -> int:
     answer: int = connection.execute(f"PRAGMA {pragma}").fetchone()[0]
     return answer
+
+
+def _journal_mode(connection: sqlite3.Connection) -> str:
+    return str(connection.execute("PRAGMA journal_mode").fetchone()[0])
 
 
 def _megabytes(count: int) -> str:

@@ -170,12 +170,14 @@ class Session:
             connection.execute(texts[len(some)], (batch.row, *some))
 
     def _clear_away(self, batch: Batch, now: int) -> None:
-        """Each writer of columns with a time to live deletes expired ones."""
+        """Each writer of columns with a time to live deletes expired ones, in all tables.
+
+        In the history nothing is written any longer if its queues keep none, or were dropped.
+        """
         adding = sum(ttl is not None for _, _, _, ttl in batch.puts)
         if adding:
-            self._connected().execute(
-                _STATEMENTS[batch.table].forget, (now - _FORGET_AFTER, 2 * adding + _FORGET_AT_LEAST)
-            )
+            for statements in _STATEMENTS.values():
+                self._connected().execute(statements.forget, (now - _FORGET_AFTER, 2 * adding + _FORGET_AT_LEAST))
 
     def _keep(self, connection: sqlite3.Connection, kept: _Kept) -> None:
         if sum(map(len, kept.answer)) > _KEPT_COLUMNS:

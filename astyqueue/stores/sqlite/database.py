@@ -27,6 +27,8 @@ APPLICATION_ID: Final = 0x61737471
 
 #: In bytes; SQLite's default is 4096. Rows are stored in order, so most changes hit few pages: 10 to 15 % less time.
 _PAGE_SIZE: Final = 16384
+#: In bytes. A log that grew longer, as behind a backup, is cut to this by the next writer after it was written back.
+LOG_KEPT: Final = 32 * 1024 * 1024
 _CACHED_STATEMENTS: Final = 64
 _LONGEST_BUSY_TIMEOUT: Final = 2_000_000.0
 #: How long a connection waits for another process in one try, in seconds: a fork of this process waits that long.
@@ -45,6 +47,21 @@ class DatabaseFile:
     synchronous: str = "full"
     busy_timeout: float = 60.0
     create: bool = True
+
+    @property
+    def log(self) -> Path:
+        """The write-ahead log, which is there while a process has the file open, and after a crash."""
+        return self._place.with_name(f"{self._place.name}-wal")
+
+    @property
+    def _place(self) -> Path:
+        """Where the file itself lies, if a link leads to it; SQLite makes the log there."""
+        return Path(os.path.realpath(self.path))
+
+    @property
+    def may_be_written(self) -> bool:
+        """Whether this user may write to the file."""
+        return _may(self.path, os.R_OK | os.W_OK)
 
     def prepare(self) -> None:
         """Check that the file is astyqueue's and usable; create or upgrade it if need be."""
@@ -70,6 +87,7 @@ class DatabaseFile:
         connection = self.opened("rw", patience=ONE_TRY)
         connection.execute(f"PRAGMA synchronous = {self.synchronous}")
         connection.execute("PRAGMA secure_delete = FAST")
+        connection.execute(f"PRAGMA journal_size_limit = {LOG_KEPT}")
         return connection
 
     def identity(self) -> tuple[int, int]:
@@ -83,7 +101,7 @@ class DatabaseFile:
 
     def _look_around(self) -> None:
         """Raise with a cause and a remedy where SQLite would only report "unable to open database file"."""
-        directory = self.path.parent
+        directory = self._place.parent
         if not directory.is_dir():
             message = f"{self.path}: there is no directory {directory}; create it, or correct the URL"
         elif self.path.is_dir():

@@ -291,7 +291,7 @@ def file_of(location: Location) -> DatabaseFile:
 
 
 def _path(place: str) -> Path:
-    if not place.startswith("/") or place == "/":
+    if not place.startswith("/") or place == "/" or "\0" in place:
         message = "a sqlite URL names a file: sqlite:///relative.db or sqlite:////absolute.db"
         raise BadSetting(message)
     if place == "/:memory:":

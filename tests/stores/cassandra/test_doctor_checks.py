@@ -7,11 +7,13 @@ from collections.abc import Callable
 import pytest
 
 from astyqueue.findings import Finding, Severity, worst
+from astyqueue.stores.cassandra.connection.settings import Address
 from astyqueue.stores.cassandra.doctor import checks
 from astyqueue.stores.cassandra.doctor.checks import Node, Offset, Tombstones
 from astyqueue.stores.cassandra.schema.check import GC_GRACE
 from astyqueue.stores.cassandra.schema.files import declared, parts
 from astyqueue.stores.cassandra.schema.keyspace import Kept
+from astyqueue.stores.url import locate
 from astyqueue.units import SECOND
 
 HOUR = 3600 * SECOND
@@ -151,9 +153,18 @@ def test_the_clock_of_this_machine_is_compared_with_the_surest_answer(
 
 
 def test_a_login_that_others_can_read_on_its_way_is_reported() -> None:
-    [finding] = checks.login(shown=True)
+    [finding] = checks.login(["10.0.0.1"], in_clear=True)
     assert (finding.severity, "tls=1" in finding.remedy) == (Severity.WARNING, True)
-    assert not list(checks.login(shown=False))
+    assert not list(checks.login(["10.0.0.1"], in_clear=False))
+
+
+def test_a_password_that_reaches_other_nodes_through_one_on_this_machine_is_warned_of() -> None:
+    """A node of a ring, and a client on its machine that names 127.0.0.1: the driver logs in at every node."""
+    through = Address.of(locate("cassandra://ada:secret@127.0.0.1/jobs"))
+    assert (through.shows_login, through.login_in_clear) == (False, True)
+    [finding] = checks.login(["127.0.0.1", "10.0.0.2"], in_clear=through.login_in_clear)
+    assert finding.severity is Severity.WARNING
+    assert not list(checks.login(["127.0.0.1"], in_clear=True))
 
 
 @pytest.mark.parametrize("measured", [checks.clock_here, checks.clocks_between, checks.agreement, checks.paxos])

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from astyqueue.clock import SystemClock
 from astyqueue.errors import StoreUnavailable
+from astyqueue.stores.cassandra.admin import Administration
+from astyqueue.stores.cassandra.schema.keyspace import Keyspace
 from astyqueue.stores.cassandra.schema.migrations import Migration
 from astyqueue.stores.cassandra.schema.system_schema import PATIENCE_SECONDS, Inquiry
 
@@ -66,3 +70,25 @@ def test_a_migration_that_lost_its_lock_changes_nothing_more() -> None:
     with pytest.raises(StoreUnavailable, match="another took over"):
         migrated(inquiry)
     assert inquiry.kinds()[5:] == ["UPDATE", "DELETE"]
+
+
+class Administered(Administration):
+    """The administration of such a cluster, in which the keyspace has just been made."""
+
+    def __init__(self, inquiry: Locking) -> None:
+        super().__init__(lambda: None, Keyspace("jobs"), clock=SystemClock())
+        self._locking = inquiry
+
+    def _inquiry(self) -> Inquiry:
+        return self._locking
+
+    def _make_keyspace(self, inquiry: Inquiry) -> Iterator[str]:
+        yield f"made keyspace {inquiry.keyspace}"
+
+
+def test_a_migration_that_fails_half_way_says_what_it_made() -> None:
+    with pytest.raises(StoreUnavailable) as raised:
+        Administered(Locking(until=8)).migrate()
+    assert "run it again to complete it. Before that it made keyspace jobs; made version 1 of the tables" in str(
+        raised.value
+    )

@@ -57,6 +57,7 @@ def test_a_file_that_is_well_has_nothing_to_tell(file: Path) -> None:
         f"file {file}",
         "file system",
         "journal mode",
+        "lock to write",
         "synchronous",
         "write-ahead log",
         "room on the disk",
@@ -70,9 +71,16 @@ def test_a_file_that_all_may_read_is_noted(file: Path) -> None:
         assert ("mode of the file" in found(file)) is noted
 
 
+@pytest.mark.parametrize("mode", [0o666, 0o602])
+def test_a_file_that_all_may_write_to_is_a_warning(file: Path, mode: int) -> None:
+    file.chmod(mode)
+    seen = found(file)["mode of the file"]
+    assert (seen.severity, "change and remove its messages" in seen.reason) == (Severity.WARNING, True)
+
+
 def test_looking_makes_no_file(tmp_path: Path) -> None:
     seen = found(tmp_path / "none.db")
-    assert seen[f"file {tmp_path / 'none.db'}"].severity is Severity.NOTE
+    assert seen[f"file {tmp_path / 'none.db'}"].severity is Severity.WARNING
     assert [*health_check.examine(f"sqlite:///{tmp_path / 'none.db'}", clock=CLOCK)] == [*seen.values()]
     assert list(tmp_path.iterdir()) == []
 
@@ -93,10 +101,9 @@ def test_a_file_of_a_newer_astyqueue_is_a_problem(file: Path, shell: sqlite3.Con
         assert looked_after.verify()[0].severity is Severity.PROBLEM
         with pytest.raises(WrongSchema, match="upgrade this process"):
             looked_after.migrate()
-    assert [finding.severity for finding in health_check.examine(f"sqlite:///{file}", clock=CLOCK)] == [
-        Severity.PROBLEM,
-        Severity.OK,
-    ]
+    seen = health_check.examine(f"sqlite:///{file}", clock=CLOCK)
+    assert [finding.severity for finding in seen] == [Severity.PROBLEM, Severity.OK, Severity.NOTE]
+    assert (seen[-1].subject, seen[-1].fact) == ("queues", "were not examined")
 
 
 def test_a_database_of_another_application_is_a_problem(tmp_path: Path) -> None:
@@ -123,6 +130,15 @@ def test_a_log_that_somebody_keeps_from_being_written_back_is_reported(file: Pat
             writer.execute("INSERT INTO entries VALUES ('r', ?, 0, NULL, zeroblob(?))", (number.to_bytes(19), MEBIBYTE))
     log = found(file)["write-ahead log"]
     assert (log.severity, "fuser -v" in log.remedy) == (Severity.WARNING, True)
+
+
+def test_a_process_that_keeps_all_others_from_writing_is_a_problem(file: Path, shell: sqlite3.Connection) -> None:
+    url = f"sqlite:///{file}?busy_timeout=0"
+    shell.execute("BEGIN IMMEDIATE")
+    seen = {finding.subject: finding for finding in health_check.examine(url, clock=CLOCK)}
+    assert (seen["lock to write"].severity, seen["queue emails"].severity) == (Severity.PROBLEM, Severity.OK)
+    shell.execute("ROLLBACK")
+    assert found(file)["lock to write"].severity is Severity.OK
 
 
 def test_damaged_pages_are_a_problem(file: Path) -> None:

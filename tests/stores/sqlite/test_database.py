@@ -394,3 +394,13 @@ def test_what_was_deleted_is_overwritten(path: Path, clock: TimeMachine) -> None
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     assert b"stays" in path.read_bytes()
     assert secret not in path.read_bytes()
+
+
+def test_the_history_of_a_queue_that_keeps_none_any_longer_leaves_the_file_too(path: Path, clock: TimeMachine) -> None:
+    """Nothing is written to the table of the history then; the reports of workers, beside the messages, expire too."""
+    with closing(open_store(f"sqlite:///{path}", clock=clock)) as store, closing(sqlite3.connect(path)) as shell:
+        store.send(Batch(ROW, puts=(Put(name(0), b"told", ttl=10),), table=HISTORY))
+        clock.advance("5m")
+        store.send(Batch(ROW, puts=(Put(name(1), b"report", ttl=10),)))
+        assert shell.execute("SELECT count(*) FROM history").fetchone() == (0,)
+        assert shell.execute("SELECT count(*) FROM entries").fetchone() == (1,)

@@ -407,9 +407,9 @@ def test_a_misspelt_file_is_named_and_not_made(folder: Path, typed: str) -> None
     assert list(folder.iterdir()) == []
 
 
-@pytest.mark.parametrize("typed", ["doctor", "verify", "migrate"])
-def test_who_looks_after_a_store_makes_no_file_either(folder: Path, typed: str) -> None:
-    Shell()(typed, "--url", "sqlite:///typo.db")
+@pytest.mark.parametrize(("typed", "code"), [("doctor", 10), ("verify", 5), ("migrate", 0)])
+def test_who_looks_after_a_store_makes_no_file_either(folder: Path, typed: str, code: int) -> None:
+    Shell()(typed, "--url", "sqlite:///typo.db", code=code)
     assert list(folder.iterdir()) == []
 
 

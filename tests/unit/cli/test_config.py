@@ -73,6 +73,8 @@ def test_which_file_options_come_from_is_reported(shell: Shell, three: Path, url
         ("[spark.redrive]\napply = true", "apply"),
         ("[schedules.reconcile]\nprune = true", "prune"),
         ("[migrate]\nmove-home = true", "move_home"),
+        ("[schedules.add]\nreplace = true", "replace"),
+        ("[journal.reclaim]\nignore-cursors = true", "ignore_cursors"),
     ],
 )
 def test_what_destroys_is_never_asked_for_in_a_file(

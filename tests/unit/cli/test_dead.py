@@ -68,6 +68,31 @@ def test_purging_what_is_not_there_asks_for_nothing(shell: Shell, buried: Buried
     assert shell("dead", "purge", "emails", "--reason", "two").stdout == "queue emails has no such dead letters\n"
 
 
+@pytest.fixture
+def taken(connection: Connection) -> str:
+    """The id of a dead letter whose unique key another message has by now."""
+    queue = connection.queue("emails")
+    queue.send(1, key="ada", unique="reject")
+    [delivery] = queue.receive()
+    delivery.reject("no")
+    queue.send(2, key="ada", unique="reject")
+    return str(delivery.message_id)
+
+
+@pytest.mark.usefixtures("taken")
+def test_purge_counts_letters_whose_unique_key_is_taken_too(shell: Shell) -> None:
+    assert "This would delete 1 dead letter of" in shell.error("dead", "purge", "emails", code=2)
+    assert shell("dead", "purge", "emails", "--yes").stdout == "deleted 1 dead letter of queue emails\n"
+
+
+def test_redrive_says_why_letters_are_left_and_what_force_can_do(shell: Shell, taken: str) -> None:
+    left = "put back 0 dead letters of queue emails, left 1"
+    both = "that would die again at once (--force puts them back) or whose unique key another message has"
+    for ids in ([], [taken]):
+        assert shell("dead", "redrive", "emails", *ids).stdout == f"{left} {both}\n"
+    assert shell("dead", "redrive", "emails", "--force").stdout == f"{left} whose unique key another message has\n"
+
+
 @pytest.mark.every_store
 def test_redrive_puts_back_those_that_fit(shell: Shell, buried: Buried, connection: Connection) -> None:
     buried("one", "two")

@@ -44,6 +44,14 @@ def test_a_store_in_memory_is_ready_too(shell: Shell) -> None:
     assert shell.json("verify", "--url", "memory://")[0]["severity"] == "note"
 
 
+def test_a_file_that_is_not_there_is_not_well(shell: Shell, folder: Path) -> None:
+    for words, code in (("doctor", 10), ("verify", 5), ("migrate", 0)):
+        told = shell(words, "--url", "sqlite:///typo.db", code=code).stdout
+        assert f"{folder}/typo.db" in told
+        assert "does not exist" in told
+    assert not (folder / "typo.db").exists()
+
+
 @pytest.mark.usefixtures("connection")
 @pytest.mark.stores("sqlite")
 def test_a_store_of_a_newer_format_has_an_exit_code_of_its_own(shell: Shell, folder: Path) -> None:
@@ -63,8 +71,14 @@ def test_what_migrate_would_run_is_printed_without_a_server(shell: Shell) -> Non
     assert "durable_writes = false;" in text
     assert 'USE "jobs";' in text
     assert 'CREATE TABLE IF NOT EXISTS "entries"' in text
-    assert "VALUES ('home', 0, 'west', 'local_quorum/local_serial');" in text
+    assert "VALUES ('home', 0, 'west', 'local_quorum/local_serial') IF NOT EXISTS;" in text
     assert text.rstrip().endswith("toTimestamp(now()));")
+
+
+def test_printed_cql_that_is_run_again_leaves_a_home_that_was_moved(shell: Shell) -> None:
+    text = shell("migrate", "--url", CASSANDRA, "--print-cql", "--replication", "west:3,dc2:2").stdout
+    [home] = [statement for statement in text.split(";") if "'home'" in statement]
+    assert home.endswith("VALUES ('home', 0, 'west', 'local_quorum/local_serial') IF NOT EXISTS")
 
 
 def test_migrate_takes_a_home_only_where_copies_are_and_where_one_is_needed(shell: Shell) -> None:

@@ -46,6 +46,17 @@ def test_tracebacks_are_shown_if_asked_for(shell: Shell, connection: Connection)
     assert "raise LookupError(text)" in shell("history", "emails", "--trace").stdout
 
 
+def test_tracebacks_of_a_part_say_that_there_is_more_and_of_nothing_that_there_is_none(
+    shell: Shell, buried: Buried
+) -> None:
+    buried("one", "two")
+    more = "astyqueue: there are more than these 1; --limit shows more\n"
+    assert shell("history", "emails", "--trace", "--limit", "1").stderr == more
+    assert shell("history", "emails", "--trace").stderr == ""
+    told = shell("history", "emails", "--trace", "--until", "2000-01-01T00:00:00Z").stdout
+    assert told.startswith("no such events; queue emails records failures only")
+
+
 def test_a_time_without_events_says_so(shell: Shell, buried: Buried) -> None:
     [id_] = buried("not ours")
     assert "not ours" in shell("history", id_).stdout

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
 
 from astyqueue.journal import BYTES, Journal, ReadOnlyJournal
 from astyqueue.queue.connection import Connection
+from astyqueue.queue.queue import MessageQueue
 from astyqueue.testing import TimeMachine
 from tests.unit.cli.conftest import Shell
 
@@ -154,6 +157,13 @@ def test_a_journal_that_is_not_there_is_an_error_that_lists_those_that_are(shell
     assert shell.error("journal", "stat", ".", code=1).endswith("has no journal 'journal'; it has none")
 
 
+def test_a_value_that_is_nested_too_deeply_to_be_read_is_shown_as_text(shell: Shell, folder: Path) -> None:
+    with Journal.open(folder / "deep", codec=BYTES) as journal:
+        journal.append_many([b"[" * 100_000, b"1"])
+    [deep, one] = shell.json("journal", "tail", "deep")
+    assert (deep["value"], one["value"]) == ("[" * 100_000, 1)
+
+
 def test_replay_sends_a_message_for_each_record_and_only_what_is_missing_when_it_is_repeated(
     shell: Shell, orders: Path, connection: Connection
 ) -> None:
@@ -167,6 +177,21 @@ def test_replay_sends_a_message_for_each_record_and_only_what_is_missing_when_it
     assert shell.json(*words, "--again", "--where", "order=3", "--where", "nothing=3")[0]["skipped"] == 20
     assert "write NAME=VALUE" in shell.error(*words, "--where", "order", code=2)
     assert "no queue 'others'" in shell.error("journal", "replay", str(orders), "others", code=1)
+
+
+def test_an_interrupted_replay_says_so(
+    shell: Shell, orders: Path, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go_on = MessageQueue.run
+
+    def interrupted(queue: MessageQueue, steps: Any) -> Any:  # noqa: ANN401 - whatever the command asks for
+        os.kill(os.getpid(), signal.SIGINT)
+        return go_on(queue, steps)
+
+    monkeypatch.setattr(MessageQueue, "run", interrupted)
+    result = shell("journal", "replay", str(orders), "emails", code=130)
+    assert result.stdout.endswith(" to emails, then was interrupted\n")
+    assert connection.queues() == ["emails"]
 
 
 @pytest.mark.stores("sqlite")

@@ -31,3 +31,20 @@ def test_settings_that_make_no_sense_change_nothing(shell: Shell, setting: str, 
     before = shell.json("queues", "show", "emails")
     assert told in shell.error("queues", "set", "emails", setting, code=2)
     assert shell.json("queues", "show", "emails") == before
+
+
+@pytest.mark.usefixtures("connection")
+def test_a_setting_that_is_text_is_taken_back_by_an_empty_value(shell: Shell) -> None:
+    shell("send", "later", "1", "--create")
+    shell("queues", "set", "emails", "overflow_to=later", "overflow=forward")
+    shell("queues", "set", "emails", "overflow=refuse", "overflow-to=")
+    assert shell.json("queues", "show", "emails")[0]["overflow_to"] == ""
+    assert "invalid setting 'lease='" in shell("queues", "set", "emails", "lease=", code=2).stderr
+
+
+@pytest.mark.usefixtures("connection")
+def test_a_setting_that_is_given_twice_changes_nothing(shell: Shell) -> None:
+    before = shell.json("queues", "show", "emails")
+    told = shell.error("queues", "set", "emails", "lease=5m", "max_attempts=3", "lease=50m", code=2)
+    assert told == "Error: lease is given twice: give each setting once"
+    assert shell.json("queues", "show", "emails") == before

@@ -18,9 +18,11 @@ from astyqueue.cli.output import Output
 from astyqueue.clock import instant
 from astyqueue.errors import StoreFull
 from astyqueue.protocol.steps import Request, Send
+from astyqueue.queue.connection import Connection
 from astyqueue.stores import open_store
 from astyqueue.testing import TimeMachine
 from astyqueue.testing.faults import Faulty
+from tests.unit.cli.conftest import Shell
 
 LINES = 2_500
 
@@ -86,3 +88,12 @@ def test_ctrl_c_stops_between_two_chunks_and_says_where_to_go_on(
     store.most = LINES
     queue = send(store, clock, since=2001)
     assert {found.body for found in queue.peek(LINES)} == set(range(1, LINES + 1))
+
+
+@pytest.mark.parametrize("words", [["emails", "-"], ["emails", "-", "--lines"]])
+def test_a_body_that_is_nested_too_deeply_is_told_in_one_line(
+    shell: Shell, connection: Connection, words: list[str]
+) -> None:
+    told = shell.error("send", *words, stdin="[" * 100_000, code=2)
+    assert "the body is not JSON (it is nested too deeply)" in told
+    assert connection.queue("emails").counts().total == 0

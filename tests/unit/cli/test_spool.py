@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from astyqueue import MessageQueue
+from astyqueue.errors import BadInput
 from astyqueue.queue.connection import Connection
+from astyqueue.stores import open_store
 from tests.unit.cli.conftest import Shell
 from tests.unit.spool.conftest import Gate
 
@@ -71,3 +73,29 @@ def test_drain_creates_no_queue_in_another_store(shell: Shell, away: MessageQueu
 def test_a_folder_that_is_no_spool_is_refused(shell: Shell, folder: Path) -> None:
     (folder / "other").mkdir()
     assert "folder other is not a spool" in shell.error("spool", "status", "other", code=1)
+
+
+def test_a_queue_that_is_gone_keeps_no_other_from_being_drained(
+    shell: Shell, away: MessageQueue, connection: Connection, folder: Path
+) -> None:
+    away.close()
+    with MessageQueue.builder().store(connection.store).name("a").spool(folder / "spool").build() as gone:
+        gone.spool.drain("10s")
+    connection.queue("a").drop()
+    result = shell("spool", "drain", "spool", code=1)
+    assert result.stdout == "emails: forwarded 3 messages, left 0\n"
+    assert "this store has no queue 'a'; there are: emails" in result.stderr
+
+
+def test_what_the_store_refuses_while_it_is_drained_was_not_forwarded(
+    shell: Shell, away: MessageQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    away.close()
+
+    def refusing(*arguments: object, **options: object) -> Gate:
+        store = Gate(open_store(*arguments, **options))  # type: ignore[arg-type]  # as given
+        store.refuses = lambda value: BadInput("no") if b'"b"' in value else None
+        return store
+
+    monkeypatch.setattr("astyqueue.queue.connection.open_store", refusing)
+    assert shell("spool", "drain", "spool").stdout == "emails: forwarded 2 messages, left 0, 1 set aside\n"

@@ -121,6 +121,31 @@ def test_commands_go_to_the_workers_that_are_named_in_full_or_in_part(shell: She
     assert "there is no worker 'db'; there are: web-1" in shell.error("workers", "quiet", "db", code=1)
 
 
+def test_an_empty_name_means_no_worker(shell: Shell, connection: Connection) -> None:
+    """It mostly comes from a variable that is not set, and every name begins with it."""
+    run(report(ANN), connection.store)
+    assert "the name of a worker is empty" in shell.error("workers", "drain", "", code=2)
+    assert run(read_commands(ANN.name), connection.store) == []
+
+
+@pytest.mark.stores("sqlite")
+def test_who_commands_a_worker_that_does_not_report_is_told_so(shell: Shell, reports: Workers) -> None:
+    reports(ANN, ago=60)
+    said = shell("workers", "quiet", "web-1").stdout
+    assert "does within" not in said
+    assert re.search(r"; it has not reported for 1m\d*s?, and does so only if it reports again within 10m\n$", said)
+
+
+@pytest.mark.stores("sqlite")
+def test_a_quiet_worker_does_not_serve_its_queues(shell: Shell, url: str, reports: Workers) -> None:
+    with connect_at(url, -600) as past:
+        past.queue("emails").send("waits")
+    reports(dataclasses.replace(ANN, state=WorkerState.QUIET))
+    told = shell("doctor", code=10).stdout
+    assert "workers of queue emails: no worker serves this queue (1 is quiet), and work is due since" in told
+    assert f"do:  astyqueue workers resume {ANN.name}, or start a worker with -Q emails\n" in told
+
+
 @pytest.mark.stores("sqlite")
 def test_doctor_says_that_work_is_due_and_no_worker_serves_the_queue(shell: Shell, url: str, reports: Workers) -> None:
     with connect_at(url, -600) as past:

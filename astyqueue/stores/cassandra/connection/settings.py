@@ -150,9 +150,14 @@ class Address:
         return address
 
     @property
+    def login_in_clear(self) -> bool:
+        """Whether user and password are sent without encryption, to whichever machine."""
+        return bool(self.user) and self.tls is None
+
+    @property
     def shows_login(self) -> bool:
-        """Whether user and password are sent to another machine without encryption."""
-        return bool(self.user) and self.tls is None and not all(map(_is_here, self.contact_points))
+        """Whether user and password are sent to another machine of the URL without encryption."""
+        return self.login_in_clear and not all(map(is_here, self.contact_points))
 
     @property
     def shown(self) -> str:
@@ -187,7 +192,7 @@ def read_password(file: Path) -> str:
     return password
 
 
-def _is_here(host: str) -> bool:
+def is_here(host: str) -> bool:
     """Whether this is a loopback address, whose traffic never leaves this machine."""
     try:
         return ip_address(host).is_loopback

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from astyqueue.findings import Finding, Severity, note, ok
+from astyqueue.stores.cassandra.connection.settings import is_here
 from astyqueue.stores.cassandra.requests.queries import NAMES, PAGE
 from astyqueue.stores.cassandra.schema import keyspace
 from astyqueue.stores.cassandra.schema.check import GC_GRACE, SEE_DELETES
@@ -197,9 +198,9 @@ def _grant(nodes: Iterable[Node]) -> str:
     return GRANT if any(node.forbidden for node in nodes) else ""
 
 
-def login(*, shown: bool) -> Iterator[Finding]:
-    """A warning if the password of the URL crosses the network in the clear."""
-    if shown:
+def login(nodes: Iterable[str], *, in_clear: bool) -> Iterator[Finding]:
+    """A warning if the password, which each of these nodes gets, crosses the network in the clear."""
+    if in_clear and not all(map(is_here, nodes)):
         reason = "a listener on the network can read the password and every message"
         remedy = (
             "enable client_encryption_options on the servers and put tls=1 into the URL; "

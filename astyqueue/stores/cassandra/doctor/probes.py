@@ -43,6 +43,10 @@ class Examination:
         self._nodes = [self._node(host) for host in hosts if host.datacenter == self.dc]
         self._elsewhere = sum(host.datacenter != self.dc for host in hosts)
 
+    def of_login(self, *, in_clear: bool) -> Iterator[Finding]:
+        """The finding on the login, which goes to every node of this data centre; `in_clear`: without encryption."""
+        return checks.login((node.name for node in self._nodes), in_clear=in_clear)
+
     def of_cluster(self) -> Iterator[Finding]:
         """The findings that do not depend on a keyspace."""
         up = [node for node in self._nodes if not node.silent]
