@@ -186,7 +186,7 @@ class HeaderCommits(ABC, Generic[P]):
                 raise unknown from error
             if self.operation:
                 self.process.read_back(change.row, self.operation, applied=applied)
-        except StoreError:
+        except (StoreError, Closed):
             self.failed(plan)
             raise
         else:
