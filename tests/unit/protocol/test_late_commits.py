@@ -103,6 +103,15 @@ def test_a_claim_carried_out_late_is_handed_out(stage: Stage, late: Callable[[St
     assert stage.is_held(taken, message)
 
 
+def test_a_claim_carried_out_late_is_handed_out_in_rows_that_have_owners_too(stage: Stage) -> None:
+    """There a claim gives up after a refusal, because another process works in the row."""
+    message = stage.send()
+    late, snapshot = Late(stage.store), RowSnapshot(message.row, 1)
+    order = ClaimRequest(1, LEASE, 1, yields=True)
+    claims = [taken for _ in range(2) for taken in stage.run(claim(stage.ann, snapshot, order), late).claims]
+    assert [held.entry.id for taken in claims for held in taken.held] == [message.id]
+
+
 def test_a_message_delivered_at_most_once_whose_claim_is_carried_out_late_is_handed_out(stage: Stage) -> None:
     now = stage.clock.now()
     message = stage.put(encode(Envelope(now, now, None, {}, None, 0, None, None), b"1"), now)
