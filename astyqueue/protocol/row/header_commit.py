@@ -355,8 +355,8 @@ class CommitLoop(HeaderCommits[CommitPlan]):
         return plan
 
     def _has_traces(self, plan: CommitPlan) -> Steps[bool]:
-        """Whether a plan was carried out, by its traces; those of a removal could be another process's."""
-        return plan.acts_late and (yield from plan.was_done(self.snapshot.row))
+        """Whether a plan was carried out, by its traces, as when it is read back at once."""
+        return (yield from plan.was_done(self.snapshot.row))
 
     def commit(self, plan: CommitPlan) -> Steps[bool]:
         """Commit a plan once, unless it was carried out late; whether it was applied."""
