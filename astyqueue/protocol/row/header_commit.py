@@ -394,8 +394,12 @@ class CommitLoop(HeaderCommits[CommitPlan]):
         self.snapshot.forget()
         if (yield from contend(self.process, self.snapshot.row, refused=refused)):
             return True
-        message = (
-            f"row {self.snapshot.row}: gave up after {COMMIT_TRIES} conflicts with other processes. The operation was "
-            "not completed, part of it may have been applied: pause the queue, or retry when it is less busy"
-        )
-        raise StoreUnavailable(message)
+        raise crowded_out(self.snapshot.row)
+
+
+def crowded_out(row: str) -> StoreUnavailable:
+    """The error of an operation that ends because other processes change the row each time that it was read."""
+    return StoreUnavailable(
+        f"row {row}: gave up after {COMMIT_TRIES} conflicts with other processes. The operation was "
+        "not completed, part of it may have been applied: pause the queue, or retry when it is less busy"
+    )
