@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import traceback
@@ -11,7 +12,7 @@ from dataclasses import replace
 from itertools import groupby
 from typing import Final
 
-from astyqueue.errors import StoreError
+from astyqueue.errors import Closed, StoreError
 from astyqueue.log_throttle import NAMES, MinuteLimit
 from astyqueue.model.envelope import Envelope, MessageId
 from astyqueue.model.event import KEPT, Event, Kind
@@ -301,11 +302,15 @@ class HistoryWriter:
             yield from self.flush()
 
     def tell(self, events: Iterable[Event]) -> Steps[None]:
-        """Write events of what has already happened; if the store fails, log it, and try again later."""
+        """Write events of what has already happened; if the store fails, log it, and try again later.
+
+        `Closed` is not raised: the caller would take it that nothing has happened.
+        """
         wanted = [event for event in events if self.wants(event.kind)]
         if wanted:
             self._remember(wanted)
-            yield from self.flush()
+            with contextlib.suppress(Closed):
+                yield from self.flush()
 
     def flush(self) -> Steps[None]:
         """Write the buffered events; if the store fails, log it and keep them buffered."""

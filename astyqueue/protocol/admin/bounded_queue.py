@@ -72,12 +72,17 @@ def _returned(snapshot: RowSnapshot, now: int) -> Iterator[MessageId]:
             yield MessageId(snapshot.row, one.priority, one.id)
 
 
-def delete_waiting(process: Client, messages: Sequence[MessageId]) -> Steps[list[MessageId]]:
-    """Delete those that still wait; returns them. One that was leased meanwhile, or is dead or gone, is left."""
+def delete_waiting(
+    process: Client, messages: Sequence[MessageId], *, into: list[MessageId] | None = None
+) -> Steps[list[MessageId]]:
+    """Delete those that still wait; returns them, and `into` has them also after an error.
+
+    One that was leased meanwhile, or is dead or gone, is left.
+    """
+    deleted = [] if into is None else into
     by_row: dict[str, list[MessageId]] = {}
     for message in messages:
         by_row.setdefault(message.row, []).append(message)
-    deleted: list[MessageId] = []
     for row, some in by_row.items():
         loop = CommitLoop(process, RowSnapshot(row, 1))
         most = COMMIT_MESSAGES // 2 if is_home(row) else COMMIT_MESSAGES  # with their keys they are two columns each

@@ -122,9 +122,14 @@ def redrive(
     return report
 
 
-def purge(process: Client, chosen: Sequence[MessageId]) -> Steps[list[MessageId]]:
-    """Delete dead letters for good; returns them. Ids that are not dead letters are skipped."""
-    purged: list[MessageId] = []
+def purge(
+    process: Client, chosen: Sequence[MessageId], *, into: list[MessageId] | None = None
+) -> Steps[list[MessageId]]:
+    """Delete dead letters for good; returns them, and `into` has them also after an error.
+
+    Ids that are not dead letters are skipped.
+    """
+    purged = [] if into is None else into
     for row, part in _parts(chosen, PAGE):
         plan = yield from CommitLoop(process, RowSnapshot(row, 1)).carry_out(partial(_purging, part))
         purged += [MessageId(row, column.name.priority, column.name.id) for column in (plan.dead if plan else ())]

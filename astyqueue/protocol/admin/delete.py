@@ -21,7 +21,14 @@ from astyqueue.protocol.admin.settings import forget_settings
 from astyqueue.protocol.layout.columns import Type, dead_name, message_name
 from astyqueue.protocol.layout.rows import Ring, is_home
 from astyqueue.protocol.layout.unique_key import owned_keys, settle_effects
-from astyqueue.protocol.row.header_commit import COMMIT_MESSAGES, CommitLoop, CommitPlan, RemovalPlan
+from astyqueue.protocol.row.header_commit import (
+    COMMIT_MESSAGES,
+    COMMIT_TRIES,
+    CommitLoop,
+    CommitPlan,
+    RemovalPlan,
+    crowded_out,
+)
 from astyqueue.protocol.row.paging import scanned_up_to, unlisted_page
 from astyqueue.protocol.row.snapshot import RowSnapshot, load_snapshot
 from astyqueue.protocol.scheduling.schedule_commands import forget_schedules
@@ -111,9 +118,11 @@ class _Clearing:
     def plan(self, snapshot: RowSnapshot) -> Steps[CommitPlan | None]:
         """The next commit; None when nothing is left."""
         self._reached = None
-        plan = yield from self._next(snapshot)
+        plan, tries = (yield from self._next(snapshot)), 1
         while plan is None and (yield from self._was_changed(snapshot)):
-            plan = yield from self._next(snapshot)
+            if tries == COMMIT_TRIES:
+                raise crowded_out(snapshot.row)
+            plan, tries = (yield from self._next(snapshot)), tries + 1
         if plan is None or not is_home(snapshot.row):
             return plan
         found = yield from contents([MessageId(snapshot.row, name.priority, name.id) for name in plan.messages])

@@ -45,15 +45,18 @@ class _Burial(CommitPlan):
         return any(column.value == written[column.name] for column in found)
 
 
-def bury_expired(process: Client, row: str, levels: int, life: int) -> Steps[list[DeadLettered]]:
+def bury_expired(
+    process: Client, row: str, levels: int, life: int, *, into: list[DeadLettered] | None = None
+) -> Steps[list[DeadLettered]]:
     """Make dead letters of messages that were due `life` microseconds ago and are not leased: 1000 at most.
 
-    Reads names; it commits only if a plain read has found one.
+    Reads names; it commits only if a plain read has found one. `into` has the dead letters also after an error.
     """
+    buried = [] if into is None else into
     snapshot = yield from peek_snapshot(row, levels, process.now())
     if not (yield from _expired(snapshot, process.now(), life)):
-        return []
-    loop, buried = CommitLoop(process, RowSnapshot(row, levels)), list[DeadLettered]()
+        return buried
+    loop = CommitLoop(process, RowSnapshot(row, levels))
     for _ in range(_COMMITS):
         plan = yield from loop.carry_out(partial(_plan, process, life))
         if plan is None:

@@ -298,10 +298,14 @@ class _Claiming(HeaderCommits[_ClaimCommit]):
             self.claimed.more = True
 
     def again(self, refused: int) -> Steps[bool]:
-        """Commit the settles alone, which never wait; the claim leaves the row to other processes after three tries."""
+        """Commit the settles alone, which never wait; the claim leaves the row to other processes after three tries.
+
+        One that yields leaves it at once, unless its commit has no answer and may be carried out late: no process would
+        know of the leases. Another commit either finds that out or keeps it from happening.
+        """
         self.claimed.refused += 1
         yield from self.settle_alone()
-        return refused < _TRIES and not self.order.yields
+        return refused < _TRIES and not (self.order.yields and self.unanswered.error is None)
 
 
 def _blocked(process: Client, picked: ClaimPlan) -> tuple[list[Timer], list[Timer]]:

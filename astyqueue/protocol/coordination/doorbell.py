@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from astyqueue import ids
-from astyqueue.errors import StoreError
+from astyqueue.errors import Closed, StoreError
 from astyqueue.ids import Nonce
 from astyqueue.model.envelope import FORMAT
 from astyqueue.protocol.layout.rows import doorbell_row
@@ -77,12 +77,12 @@ def doorbell_cells(columns: list[Column]) -> DoorbellCells:
 def write_hints(hints: Sequence[Batch]) -> Steps[bool]:
     """Write hints in one request; without them, processes find a row a little later, so errors are ignored.
 
-    Returns whether they are surely written.
+    So is that the store was closed: what the hints are about was done. Returns whether they are surely written.
     """
     if hints:
         try:
             yield Send(hints[0], tuple(hints[1:]))
-        except StoreError:
+        except (StoreError, Closed):
             return False
     return True
 

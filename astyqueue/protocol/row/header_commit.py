@@ -186,7 +186,7 @@ class HeaderCommits(ABC, Generic[P]):
                 raise unknown from error
             if self.operation:
                 self.process.read_back(change.row, self.operation, applied=applied)
-        except StoreError:
+        except (StoreError, Closed):
             self.failed(plan)
             raise
         else:
@@ -355,8 +355,8 @@ class CommitLoop(HeaderCommits[CommitPlan]):
         return plan
 
     def _has_traces(self, plan: CommitPlan) -> Steps[bool]:
-        """Whether a plan was carried out, by its traces; those of a removal could be another process's."""
-        return plan.acts_late and (yield from plan.was_done(self.snapshot.row))
+        """Whether a plan was carried out, by its traces, as when it is read back at once."""
+        return (yield from plan.was_done(self.snapshot.row))
 
     def commit(self, plan: CommitPlan) -> Steps[bool]:
         """Commit a plan once, unless it was carried out late; whether it was applied."""
@@ -394,8 +394,12 @@ class CommitLoop(HeaderCommits[CommitPlan]):
         self.snapshot.forget()
         if (yield from contend(self.process, self.snapshot.row, refused=refused)):
             return True
-        message = (
-            f"row {self.snapshot.row}: gave up after {COMMIT_TRIES} conflicts with other processes. The operation was "
-            "not completed, part of it may have been applied: pause the queue, or retry when it is less busy"
-        )
-        raise StoreUnavailable(message)
+        raise crowded_out(self.snapshot.row)
+
+
+def crowded_out(row: str) -> StoreUnavailable:
+    """The error of an operation that ends because other processes change the row each time that it was read."""
+    return StoreUnavailable(
+        f"row {row}: gave up after {COMMIT_TRIES} conflicts with other processes. The operation was "
+        "not completed, part of it may have been applied: pause the queue, or retry when it is less busy"
+    )

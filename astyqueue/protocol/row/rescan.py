@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 
 from astyqueue import ids
 from astyqueue.errors import StoreError
+from astyqueue.ids import Id
 from astyqueue.model.envelope import FORMAT, unframed
 from astyqueue.protocol.layout.columns import HEADER, Entry, Type, dead_name, visible_at
 from astyqueue.protocol.row.bounded_reads import ScanWindow, SlicedScan
@@ -96,11 +97,19 @@ class RowRescan:
     """
 
     def __init__(
-        self, process: Client, row: str, levels: int, since: int | None = None, *, strides: ScanWindow | None = None
+        self,
+        process: Client,
+        row: str,
+        levels: int,
+        since: int | None = None,
+        *,
+        strides: ScanWindow | None = None,
+        heads: Sequence[Id] = (),
     ) -> None:
         """Rescan from the moment `since` (microseconds), or from the beginning; `strides`: the scan window of the row.
 
-        While no rate of ids is known, one read of everything is tried first: most rows are short.
+        While no rate of ids is known, one read of everything is tried first: most rows are short. `heads`: how far the
+        first scan of this process has come, by priority, where that is further than the header says.
         """
         self.row = row
         self.looked = 0
@@ -109,6 +118,7 @@ class RowRescan:
         self._since = since
         self._snapshot = RowSnapshot(row, levels)
         self._strides = strides or ScanWindow()
+        self._heads = heads
         self._walks: list[SlicedScan] | None = None
         self._landed: list[Name] = []
         self._found: list[Name] = []
@@ -148,7 +158,8 @@ class RowRescan:
         snapshot.learn(header.value if header else None, now, header.written if header else None)
         since = ids.LEAST if self._since is None else ids.first_at(self._since)
         seen_to = ids.first_at(now - SCAN_LAGS[-1])
-        untils = [min(head, seen_to) for head in snapshot.scans.heads]
+        heads = [max(passed) for passed in zip(snapshot.scans.heads, self._heads or snapshot.scans.heads, strict=True)]
+        untils = [min(head, seen_to) for head in heads]
         slices = [
             Slice(self.row, Type.MESSAGE, level, after=since, until=until, values=False)
             for level, until in enumerate(untils)

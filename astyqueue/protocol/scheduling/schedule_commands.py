@@ -11,7 +11,7 @@ from astyqueue.clock import instant
 from astyqueue.errors import BadInput, Undecodable
 from astyqueue.model.envelope import MessageId
 from astyqueue.model.schedule import Firing, Run, Schedule
-from astyqueue.protocol.layout.columns import State, Type, message_name
+from astyqueue.protocol.layout.columns import State, message_name
 from astyqueue.protocol.layout.rows import Ring
 from astyqueue.protocol.layout.schedule_column import (
     decode_schedule,
@@ -31,12 +31,13 @@ from astyqueue.protocol.scheduling.schedule_commit import (
     ScheduleEditPlan,
     ScheduleHandle,
     ScheduleUpdate,
+    schedule_columns,
 )
 from astyqueue.protocol.sending.key_state import (
     keys_of,
 )
-from astyqueue.protocol.steps import BATCH_BYTES, Client, Steps, read_column, read_one
-from astyqueue.store import Name, Slice
+from astyqueue.protocol.steps import BATCH_BYTES, Client, Steps, read_column
+from astyqueue.store import Name
 from astyqueue.triggers import Trigger
 
 #: Occurrences of one backfill, and messages of it in one commit.
@@ -209,7 +210,7 @@ class _Discarding(CommitPlan):
 def forget_schedules(process: Client, ring: Ring) -> Steps[None]:
     """Remove all schedules of a queue and free their keys; keys of unreadable ones are not freed, but can be taken."""
     for row in ring.homes():
-        for column in (yield from read_one(Slice(row, Type.TRIGGER))):
+        for column in (yield from schedule_columns(row)):
             try:
                 name = decode_schedule(row, column.value).name
             except Undecodable:

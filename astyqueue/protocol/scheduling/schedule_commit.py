@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
 from astyqueue import ids
-from astyqueue.errors import NotFound, OutcomeUnknown, Undecodable
+from astyqueue.errors import NotFound, OutcomeUnknown, SliceTooLong, Undecodable
 from astyqueue.model.envelope import MessageId
 from astyqueue.model.schedule import Origin, Run, Schedule
 from astyqueue.protocol.layout.columns import Type, visible_at
@@ -30,7 +30,7 @@ from astyqueue.protocol.sending.key_index import write_key_hints
 from astyqueue.protocol.steps import Client, Steps, read_column, read_one
 from astyqueue.store import Column, Named, Put, Slice
 
-#: Schedules per page in a search for one.
+#: Schedules per page.
 _PAGE: Final = 100
 #: A change of a schedule: its successor, and the messages that it sends at once, by occurrence.
 ScheduleUpdate = tuple[Schedule, dict[int, Run]]
@@ -155,7 +155,7 @@ def list_schedules(rows: Iterable[str]) -> Steps[ScheduleList]:
     """The schedules of these home rows."""
     listed = ScheduleList([], [])
     for row in rows:
-        for column in (yield from read_one(Slice(row, Type.TRIGGER))):
+        for column in (yield from schedule_columns(row)):
             try:
                 listed.schedules.append(decode_schedule(row, column.value))
             except Undecodable as error:
@@ -168,20 +168,57 @@ def schedules_in(rows: Iterable[str]) -> Steps[list[Schedule]]:
     """The schedules of these home rows, by name; those that cannot be read are logged."""
     found: list[Schedule] = []
     for row in rows:
-        columns = yield from read_one(Slice(row, Type.TRIGGER))
+        columns = yield from schedule_columns(row)
         found += [schedule for column in columns if (schedule := readable_schedule(row, column.value))]
     return sorted(found, key=lambda schedule: schedule.name)
 
 
 def found_in(row: str, fits: Callable[[Schedule], bool]) -> Steps[Schedule | None]:
-    """The first schedule of a home row that fits; read in pages, because there may be very many."""
-    after = ids.LEAST
-    while True:
-        page = yield from read_one(Slice(row, Type.TRIGGER, 0, after=after, beyond=True, limit=_PAGE))
-        for column in page:
+    """The first schedule of a home row that fits."""
+    pages = _SchedulePages(row)
+    while not pages.over:
+        for column in (yield from pages.read_next()):
             schedule = readable_schedule(row, column.value)
             if schedule is not None and fits(schedule):
                 return schedule
-        if len(page) < _PAGE:
-            return None
-        after = page[-1].name.id
+    return None
+
+
+def schedule_columns(row: str) -> Steps[list[Column]]:
+    """The columns of all schedules of a home row."""
+    pages, columns = _SchedulePages(row), list[Column]()
+    while not pages.over:
+        columns += yield from pages.read_next()
+    return columns
+
+
+class _SchedulePages:
+    """The schedules of a home row, page by page, because there may be very many.
+
+    Where those that ended have left more tombstones than the store passes in one read, a page is read in parts: half of
+    the hashes each time.
+    """
+
+    def __init__(self, row: str) -> None:
+        self._row = row
+        self._left = [(ids.LEAST, ids.GREATEST)]
+
+    @property
+    def over(self) -> bool:
+        """Whether every page was read."""
+        return not self._left
+
+    def read_next(self) -> Steps[list[Column]]:
+        """The next page; an empty one if it has to be read in parts."""
+        first, until = self._left.pop()
+        try:
+            page = yield from read_one(Slice(self._row, Type.TRIGGER, 0, after=first, until=until, limit=_PAGE))
+        except SliceTooLong:
+            middle = ((int.from_bytes(first[:8]) + int.from_bytes(until[:8])) // 2).to_bytes(8) + bytes(8)
+            if middle <= first:
+                raise
+            self._left += [(middle, until), (first, middle)]
+            return []
+        if len(page) == _PAGE:
+            self._left.append((ids.behind(page[-1].name.id), until))
+        return page

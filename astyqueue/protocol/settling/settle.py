@@ -200,7 +200,7 @@ def _attempt(wanted: SettleRequest, worked: SettlePlan, change: RowTransaction, 
         outcome = yield from change.commit()
     except OutcomeUnknown:
         return None
-    except StoreError:
+    except (StoreError, Closed):
         if not again:
             wanted.end(worked, applied=False)
         raise

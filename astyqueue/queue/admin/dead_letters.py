@@ -194,8 +194,11 @@ def purge(core: QueueRuntime, where: Where) -> Steps[int]:
     after: MessageId | None = None
     while True:
         page = yield from stored.matching_page(rows, levels, after=after, where=wanted)
-        gone = yield from stored.purge(core.process, page.ids)
-        call_after_delete(core.hooks, gone, "purged")
+        gone: list[MessageId] = []
+        try:
+            yield from stored.purge(core.process, page.ids, into=gone)
+        finally:
+            call_after_delete(core.hooks, gone, "purged")
         purged += len(gone)
         after = page.after
         if after is None:

@@ -246,7 +246,8 @@ class Claimer:
     def _with_nothing_urgent(self, me: Wakeup, until: MonotonicUs | None, shares: Shares) -> Steps[None]:
         """Fire due occurrences if no waiter has credit; otherwise rest until there is work."""
         now = self._process.now()
-        if not shares and not self._settings_sync.behaviour.paused and (row := self._scheduler.next_row_to_fire(now)):
+        fires = not (shares or self._settings_sync.behaviour.paused)
+        if fires and (row := (yield from self._scheduler.next_row_to_fire(now))):
             yield from self._for_waiters(self._work.fire(row), {})
             return
         if not (yield from self._for_waiters(self._scheduler.idle(now, has_credit=bool(shares)), shares)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from typing import Final
 
@@ -10,6 +11,7 @@ from astyqueue.errors import StoreError, Undecodable
 from astyqueue.model.envelope import MessageId
 from astyqueue.protocol.admin.expiry import bury_expired
 from astyqueue.protocol.claiming.claim import ClaimResult
+from astyqueue.protocol.claiming.selection import DeadLettered
 from astyqueue.protocol.layout.rows import Ring
 from astyqueue.protocol.steps import Client, Steps
 from astyqueue.queue.consuming.outcome_recorder import OutcomeRecorder
@@ -62,19 +64,18 @@ class ExpirySweep:
 
     def _bury(self, row: str) -> Steps[bool]:
         """Bury what has expired; errors are left to claims and sends, which meet them too."""
-        settings = self._settings_sync.settings
-        try:
-            buried = yield from bury_expired(
-                self._process, row, settings.layout.priorities, settings.behaviour.expires_cap_us
-            )
-        except (StoreError, Undecodable):
+        settings, buried = self._settings_sync.settings, list[DeadLettered]()
+        levels, life = settings.layout.priorities, settings.behaviour.expires_cap_us
+        with contextlib.suppress(StoreError, Undecodable):
+            yield from bury_expired(self._process, row, levels, life, into=buried)
+        if not buried:
             return False
         self._recorder.stats.add("buried", len(buried))
         for entry, death, _ in buried:
             self._recorder.notifier.buried(MessageId(row, entry.priority, entry.id), death.kind, death.reason)
         events = self._recorder.history.events
         yield from self._recorder.history.tell(events.of_claim(row, ClaimResult(buried=buried), at=self._process.now()))
-        return bool(buried)
+        return True
 
     def call_hooks(self) -> None:
         """Call the hooks about what was buried; claims do that themselves."""

@@ -154,7 +154,8 @@ class ProcessPermit:
     @property
     def leaving(self) -> bool:
         """Whether the leader has not yet followed `leave`."""
-        return self._releasing and (self._held is not None or self._standing_by is not None)
+        kept = self._held, self._standing_by, self._unanswered
+        return self._releasing and any(one is not None for one in kept)
 
     def keep(self, *, wanting: bool, needed: bool, working: bool) -> Steps[None]:
         """Take, renew or release the permit, if it is time.
@@ -168,6 +169,8 @@ class ProcessPermit:
         held, self._due, self._releasing = self._held, None, False
         if held and (not needed or yields or held.permit.place >= self._limit):
             yield from self._release(held.permit)
+        elif held is None and not (wanting and needed):
+            yield from self._take_back()
         if yields:
             yield from self._withdraw()
         if not needed or not self._limit:
@@ -185,7 +188,15 @@ class ProcessPermit:
         log_event(_log, logging.INFO, "permit_released", queue=self._queue)
         with contextlib.suppress(StoreError):
             yield from delete_permit(self._queue, permit)
+        yield from self._take_back()
         yield from self._withdraw()
+
+    def _take_back(self) -> Steps[None]:
+        """Release a permit also if it is unknown whether it was taken or renewed; if that fails, it runs out."""
+        permit, self._unanswered = self._unanswered, None
+        if permit is not None:
+            with contextlib.suppress(StoreError):
+                yield from delete_permit(self._queue, permit)
 
     def _withdraw(self) -> Steps[None]:
         """Wait for a permit no longer: without this, others would leave a free one to this process for a moment."""

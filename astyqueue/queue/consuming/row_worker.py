@@ -19,7 +19,7 @@ from astyqueue.protocol.coordination.row_lock import LockHandle
 from astyqueue.protocol.layout.columns import Entry, State
 from astyqueue.protocol.layout.rows import is_home
 from astyqueue.protocol.settling.outcomes import Ack, Outcome, Reject, Release
-from astyqueue.protocol.settling.settle import SettleRequest, settle
+from astyqueue.protocol.settling.settle import SettleRequest, SettleResult, settle
 from astyqueue.protocol.steps import Client, Steps
 from astyqueue.queue.consuming.at_most_once import AtMostOnceBuffer
 from astyqueue.queue.consuming.emptying import Emptying
@@ -46,6 +46,21 @@ _NO_TIME: Final = SECOND // 20
 def returned(delivery: BaseDelivery, now: int) -> Release:
     """The outcome of a delivery that no consumer began: it may be redelivered at once, and costs no attempt."""
     return Release(now, delivery.attempt - 1, State.SNOOZED)
+
+
+@dataclass(slots=True)
+class _News:
+    """What other processes must hear of outcomes that were committed in a row."""
+
+    gives_back: bool = False
+    frees_group: bool = False
+
+    def add(self, lease: Lease, outcomes: dict[Id, Outcome]) -> None:
+        """Add outcomes of a lease, as it was before they were committed."""
+        self.gives_back |= Release in set(map(type, outcomes.values()))
+        self.frees_group |= lease.grouped and any(
+            entry.group and isinstance(outcomes.get(entry.id), Ack | Reject) for entry in lease.timer.entries
+        )
 
 
 @dataclass(slots=True, kw_only=True)
@@ -78,7 +93,7 @@ class RowWorker:
         if not (yield from self._send_before_acks(name)):
             return
         waiting, events = self.outcomes.of_row(name, self.process.now())
-        done: list[tuple[Lease, dict[Id, Outcome]]] = []
+        news = _News()
         unheard: Exception | None = None
         for lease, outcomes in waiting:
             try:
@@ -90,12 +105,9 @@ class RowWorker:
             events = []
             for worked in settled.done:
                 snapshot.settled(worked.timer_change)
-            self.follow_ups.committed(self.outcomes.done(lease, outcomes, settled))
-            done.append((lease, outcomes))
+            self._done(lease, outcomes, settled, news)
         row.scan_next(self.process.now())
-        yield from self.follow_ups.report()
-        frees_group = any(_ends_grouped(lease, outcomes) for lease, outcomes in done)
-        yield from self._announce_outcomes(row, done, frees_group=frees_group, current=False)
+        yield from self._follow_up(row, news, current=False)
         if unheard is not None:
             raise unheard
 
@@ -121,28 +133,46 @@ class RowWorker:
             self.outcomes.refuse(delivery, reason, self.process.now())
         return True
 
-    def _announce_outcomes(
-        self, row: RowState, settled: list[tuple[Lease, dict[Id, Outcome]]], *, frees_group: bool, current: bool
-    ) -> Steps[None]:
-        """Have idle processes learn of messages that were given back before their leases end, and all of freed groups.
+    def _done(self, lease: Lease, outcomes: dict[Id, Outcome], settled: SettleResult, news: _News) -> None:
+        """Apply a settle that is in the store."""
+        news.add(lease, outcomes)  # first: after that the lease no longer has what has ended
+        self.follow_ups.committed(self.outcomes.done(lease, outcomes, settled))
 
-        Unless the snapshot is `current`, only another process may know of messages that waited in such a group, so the
-        header is polled.
+    def _follow_up(self, row: RowState, news: _News, *, current: bool) -> Steps[None]:
+        """Have consumers of follow-ups and other processes hear of outcomes that are in the store.
+
+        Idle processes learn of messages that were given back before their leases end, and all of freed groups. Unless
+        the snapshot is `current`, only another process may know of messages that waited in such a group, so the header
+        is polled.
         """
-        if any(Release in set(map(type, outcomes.values())) for _, outcomes in settled):
+        yield from self.follow_ups.report()
+        if news.gives_back:
             yield from self.doorbell.notify_idle()
-        if frees_group and not (current or row.snapshot.has_free_group):
+        if news.frees_group and not (current or row.snapshot.has_free_group):
             self.scheduler.poll_soon(row)
-        if frees_group:
+        if news.frees_group:
             yield from self.doorbell.ring([row.name], frees_group=True)
 
     def claim_from(self, row: RowState, shares: Shares) -> Steps[None]:
         """Fire the due occurrences of a row and claim from it, settling in the same commit what waits for it."""
+        news = _News()
+        try:
+            claimed = yield from self._claim_from(row, shares, news)
+        except Exception:  # what was settled until then is done, and others must hear of it
+            yield from self._follow_up(row, news, current=False)
+            raise
+        if claimed is None:
+            return
+        yield from self._follow_up(row, news, current=claimed.unlocked)
+        if (yield from self.expiry.visit(row.name)):
+            self.scheduler.changed(row.name)
+
+    def _claim_from(self, row: RowState, shares: Shares, news: _News) -> Steps[ClaimResult | None]:
+        """Fire and claim; None if the row's lock is busy. `news` has what was settled, also after an error."""
         snapshot, began = row.snapshot, self.process.now()
         order = self._order(sum(shares.values()), self.settings_sync.behaviour)
         waiting, events = self.outcomes.of_row(row.name, began)
         settling = [SettleRequest(lease.timer, outcomes, lease.unsure) for lease, outcomes in waiting]
-        frees_group = any(_ends_grouped(lease, outcomes) for lease, outcomes in waiting)
         claimed = ClaimResult()
 
         def take(lock: LockHandle) -> Steps[ClaimResult]:
@@ -155,12 +185,12 @@ class RowWorker:
                 fired = yield from self.firings.fire(snapshot)
                 if not (yield from self.row_locks.under(visit, take)):
                     self.recorder.stats.add("busy_rows")
-                    return
+                    return None
             except Undecodable:
                 self.recorder.stats.add("undecodable")
                 raise
-            finally:  # also after an error: what was settled until then is done
-                self._settled(waiting, claimed)
+            finally:
+                self._settled(waiting, claimed, news)
             self.emptying.scanned(row, suspect=claimed.suspect, claimed=bool(claimed.claims))
             traffic = self.recorder.stats.count(row.name, claimed) > 0
             if self.process.observers.on:
@@ -173,16 +203,13 @@ class RowWorker:
             Kind.CLAIMED, lambda: self.recorder.history.events.of_hand_out(row.name, claimed, at=now)
         )
         yield from self.recorder.history.tell(self.recorder.history.events.of_claim(row.name, claimed, at=began))
-        yield from self.follow_ups.report()
-        yield from self._announce_outcomes(row, waiting, frees_group=frees_group, current=claimed.unlocked)
-        if (yield from self.expiry.visit(row.name)):
-            self.scheduler.changed(row.name)
+        return claimed
 
-    def _settled(self, waiting: list[tuple[Lease, dict[Id, Outcome]]], claimed: ClaimResult) -> None:
+    def _settled(self, waiting: list[tuple[Lease, dict[Id, Outcome]]], claimed: ClaimResult, news: _News) -> None:
         """Apply the settles that were committed with a claim, or beside it."""
         for lease, outcomes in waiting:
             if done := claimed.settled.get(lease.timer.name):
-                self.follow_ups.committed(self.outcomes.done(lease, outcomes, done))
+                self._done(lease, outcomes, done, news)
 
     def fire(self, row: RowState) -> Steps[None]:
         """Fire the due occurrences of a row while no consumer waits here; others find the messages, or later ones."""
@@ -247,13 +274,6 @@ def events_of_claim(row: str, claimed: ClaimResult, *, shared: bool) -> Iterator
         yield Claimed(row, tuple(_id(row, one.entry) for one in taken.held), taken.timer.due)
     if claimed.at_most_once:
         yield Claimed(row, tuple(_id(row, one.entry) for one in claimed.at_most_once), None)
-
-
-def _ends_grouped(lease: Lease, outcomes: dict[Id, Outcome]) -> bool:
-    """Whether these outcomes end a message of a group."""
-    return lease.grouped and any(
-        entry.group and isinstance(outcomes.get(entry.id), Ack | Reject) for entry in lease.timer.entries
-    )
 
 
 def _id(row: str, entry: Entry) -> MessageId:

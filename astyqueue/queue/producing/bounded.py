@@ -18,7 +18,7 @@ from astyqueue.clock import Clock
 from astyqueue.errors import QueueFull, Vetoed
 from astyqueue.ids import IdSource
 from astyqueue.model.envelope import MessageId
-from astyqueue.model.event import Kind
+from astyqueue.model.event import Event, Kind
 from astyqueue.model.message import Message, PreparedMessage
 from astyqueue.model.settings import BLOCK, DROP_OLDEST, FORWARD, Behaviour, Settings
 from astyqueue.protocol.admin.bounded_queue import delete_waiting, measure
@@ -242,7 +242,15 @@ class BoundedProducer(Producer):
         if not oldest:
             return
         events = yield from self._history.of_command(Kind.CANCELLED, oldest, why=OVERFLOW)
-        deleted = yield from delete_waiting(self._process, oldest)
+        deleted: list[MessageId] = []
+        try:
+            yield from delete_waiting(self._process, oldest, into=deleted)
+        except Exception:  # what was deleted until then is gone
+            yield from self._deleted(deleted, events)
+            raise
+        yield from self._deleted(deleted, events)
+
+    def _deleted(self, deleted: Sequence[MessageId], events: Sequence[Event]) -> Steps[None]:
         gone = set(deleted)
         self._listener.stats.add("evicted", len(deleted))
         call_after_delete(self._hooks, deleted, OVERFLOW)

@@ -40,6 +40,8 @@ _LONG_OVERLAP: Final = 2 * SECOND
 _LONG_EVERY: Final = SECOND
 #: The pause between two turns, whatever the number of queues.
 _TURN: Final = 2 * SECOND
+#: Queues that may be gone before the watch looks which of them are.
+_FEW: Final = 16
 #: A wall clock that was set by more than this makes every known moment of a queue come sooner or later.
 _SET: Final = SECOND
 
@@ -201,6 +203,7 @@ class ActivityWatch:
             if activity.closed:
                 return
             activity.joined = True
+            self._forget_gone()
             self._queues.setdefault(activity.queue, WeakKeyDictionary())[activity] = None
             self._turns.append((activity.queue, ref(activity)))
             if any(one.queue == activity.queue and one.moment >= activity.since for _, one in self._recent):
@@ -215,6 +218,15 @@ class ActivityWatch:
                 del self._queues[activity.queue][activity]
                 self._forget_if_gone(activity.queue)
             activity.closed = True
+
+    def _forget_gone(self) -> None:
+        """Forget the queues that are gone, once they are most: where no leader rests, no turn shows that they are."""
+        if len(self._turns) <= 2 * len(self._open) + _FEW:
+            return
+        gone = [queue for queue, joined in self._turns if joined() is None]
+        self._turns = deque(turn for turn in self._turns if turn[1]() is not None)
+        for queue in gone:
+            self._forget_if_gone(queue)
 
     def _forget_if_gone(self, queue: str) -> None:
         if not self._queues.get(queue, True):

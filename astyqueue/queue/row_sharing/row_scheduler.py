@@ -7,6 +7,7 @@ starves.
 
 from __future__ import annotations
 
+import contextlib
 import random
 import threading
 from collections.abc import Iterable
@@ -14,17 +15,20 @@ from types import TracebackType
 from typing import Final, Self
 
 from astyqueue.clock import Clock
+from astyqueue.errors import StoreError
+from astyqueue.protocol.layout.columns import HEADER
 from astyqueue.protocol.layout.rows import Ring, is_home
 from astyqueue.protocol.row.bounded_reads import MessageSizes, ScanWindow
 from astyqueue.protocol.row.snapshot import RowSnapshot
-from astyqueue.protocol.steps import Steps
+from astyqueue.protocol.steps import Steps, read
 from astyqueue.queue.row_sharing.deadline_heap import DeadlineHeap
 from astyqueue.queue.row_sharing.header_poller import HeaderPoller
 from astyqueue.queue.row_sharing.idle_queues import ActivityWatch, QueueActivity
 from astyqueue.queue.row_sharing.paced_doorbell import PacedDoorbell
 from astyqueue.queue.row_sharing.rescans import RescanScheduler
 from astyqueue.queue.row_sharing.row_state import RowState
-from astyqueue.units import NEVER, SECOND, MonotonicUs
+from astyqueue.store import Named
+from astyqueue.units import BEGINNING, NEVER, SECOND, MonotonicUs
 
 #: The pause before another scan for due messages that were not claimed (a suspect that must be claimed alone, or a
 #: message from a clock that is ahead).
@@ -33,6 +37,8 @@ _AGAIN: Final = SECOND // 20
 _NOTHING_FIRED: Final = SECOND // 20
 #: How long an occurrence is left to the owner of its row.
 _FIRED_BY_OWNER: Final = SECOND
+#: The pause between two reads of the headers of rows with schedules, by a process without credit.
+_LOOK: Final = SECOND
 #: The pause between two reads of a busy row's header, which show whether another process works there.
 _WATCHED: Final = SECOND // 2
 #: The number of rows whose rescans are checked together: in the turn of an idle queue, and otherwise.
@@ -78,6 +84,7 @@ class RowScheduler:
         self._polled_for = 0
         self._answered = 0
         self._latest = 0
+        self._next_look = BEGINNING
 
     def __repr__(self) -> str:
         """How much it plans, and what was requested of it."""
@@ -212,12 +219,28 @@ class RowScheduler:
         """A visit of a row, as a context manager."""
         return RowVisit(row, self.poller, self.activity, self._clock, shared=self.shared)
 
-    def next_row_to_fire(self, now: int) -> RowState | None:
+    def _look_for_schedules(self, now: int) -> Steps[None]:
+        """Once a second, find the rows of schedules that other processes changed: without credit nothing is polled.
+
+        Errors of the store are ignored. An idle queue learns of changes by notices.
+        """
+        at = self._clock.monotonic()
+        homes = [row for name in self._ring.homes() if (row := self.rows[name]).snapshot.fires and row.known]
+        if self.activity.idle or at < self._next_look or not homes:
+            return
+        self._next_look = at + _LOOK
+        with contextlib.suppress(StoreError):
+            found = yield from read(*[Named(row.name, (HEADER,)) for row in homes])
+            for row, columns in zip(homes, found, strict=True):
+                row.check_header(columns[0].value if columns else None, now)
+
+    def next_row_to_fire(self, now: int) -> Steps[RowState | None]:
         """A row in which an occurrence of a schedule may be due.
 
         One that another process owns is left to it for a second. Then the row is read again: without credit this
         process polls no rows, and so does not know whether that process has fired the occurrence or is gone.
         """
+        yield from self._look_for_schedules(now)
         self._take_in_reports(now)
         for name in self._ring.homes():
             row = self.rows[name]

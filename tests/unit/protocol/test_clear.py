@@ -11,7 +11,7 @@ from astyqueue.errors import OutcomeUnknown, StoreUnavailable
 from astyqueue.model.envelope import MessageId
 from astyqueue.model.schedule import Template
 from astyqueue.model.settings import Layout, Settings
-from astyqueue.protocol.admin.delete import clear, drop
+from astyqueue.protocol.admin.delete import clear, delete, drop
 from astyqueue.protocol.admin.settings import list_queues, load_settings, open_queue
 from astyqueue.protocol.claiming.claim import claim
 from astyqueue.protocol.claiming.selection import ClaimRequest
@@ -221,3 +221,28 @@ def test_a_commit_that_removes_nothing_is_not_told_as_done_by_what_is_gone(stage
     assert not stage.run(RemovalPlan().was_done(ROW))
     with pytest.raises(TypeError, match="abstract"):
         CommitPlan()  # type: ignore[abstract]  # that is the point
+
+
+def test_a_clear_ends_beside_a_process_that_commits_between_any_two_of_its_reads(stage: Stage) -> None:
+    stage.send("before")
+    with pytest.raises(StoreUnavailable, match="gave up after 50 conflicts"):
+        stage.run(clear(stage.bob, ROW, 1), Restless(stage))
+    assert stage.drain() == []
+
+
+class Restless(Faulty):
+    """Once a message was deleted, another process commits before each read, and leaves no message."""
+
+    def __init__(self, stage: Stage) -> None:
+        super().__init__(stage.store)
+        self._stage = stage
+        self._restless = False
+        self._reads = 0
+
+    def perform(self, request: Request) -> object:
+        if self._restless and isinstance(request, Read):
+            self._reads += 1
+            assert self._reads < 2_000, "it goes on for ever"
+            self._stage.run(delete(self._stage.cyd, self._stage.send()))
+        self._restless = self._restless or isinstance(request, Commit)
+        return super().perform(request)

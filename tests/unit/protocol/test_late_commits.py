@@ -14,6 +14,7 @@ from astyqueue.model.message import Unique
 from astyqueue.model.schedule import Origin, Policies
 from astyqueue.protocol.admin.dead_letters import purge, redrive
 from astyqueue.protocol.admin.delete import clear, delete
+from astyqueue.protocol.admin.expiry import bury_expired
 from astyqueue.protocol.claiming.claim import claim
 from astyqueue.protocol.claiming.selection import ClaimRequest
 from astyqueue.protocol.layout.columns import Type
@@ -25,6 +26,7 @@ from astyqueue.protocol.steps import Commit, Request, run
 from astyqueue.store import Slice, Store
 from astyqueue.testing import Failing, Faulty
 from astyqueue.triggers import Every
+from astyqueue.units import SECOND
 from tests.unit.protocol.checked_store import ROW
 from tests.unit.protocol.schedule_table import BODY, MINUTE, Timetable
 from tests.unit.protocol.stage import LEASE, Stage, Unanswered
@@ -103,6 +105,15 @@ def test_a_claim_carried_out_late_is_handed_out(stage: Stage, late: Callable[[St
     assert stage.is_held(taken, message)
 
 
+def test_a_claim_carried_out_late_is_handed_out_in_rows_that_have_owners_too(stage: Stage) -> None:
+    """There a claim gives up after a refusal, because another process works in the row."""
+    message = stage.send()
+    late, snapshot = Late(stage.store), RowSnapshot(message.row, 1)
+    order = ClaimRequest(1, LEASE, 1, yields=True)
+    claims = [taken for _ in range(2) for taken in stage.run(claim(stage.ann, snapshot, order), late).claims]
+    assert [held.entry.id for taken in claims for held in taken.held] == [message.id]
+
+
 def test_a_message_delivered_at_most_once_whose_claim_is_carried_out_late_is_handed_out(stage: Stage) -> None:
     now = stage.clock.now()
     message = stage.put(encode(Envelope(now, now, None, {}, None, 0, None, None), b"1"), now)
@@ -130,6 +141,29 @@ def test_a_removal_carried_out_late_is_reported(stage: Stage) -> None:
     assert stage.run(delete(stage.bob, stage.send()), Late(stage.store))
     waiting = stage.send_many(3)
     assert stage.run(clear(stage.bob, waiting[0].row, 1), Late(stage.store)) == 3
+
+
+def test_a_removal_carried_out_late_is_reported_although_another_process_has_committed_since(stage: Stage) -> None:
+    """As it is if the same is found when it is read back."""
+
+    def late() -> Late:
+        return Late(stage.store, lambda: stage.run(delete(stage.cyd, stage.send())))
+
+    assert len(stage.run(purge(stage.bob, stage.bury("a", "b")), late())) == 2
+    assert stage.run(delete(stage.bob, stage.send()), late())
+    waiting = stage.send_many(3)
+    assert stage.run(clear(stage.bob, waiting[0].row, 1), late()) == 3
+    assert stage.run(redrive(stage.bob, stage.bury("c")), late()).redriven == 1
+
+
+def test_expired_messages_that_are_buried_late_are_reported_although_another_process_has_committed_since(
+    stage: Stage,
+) -> None:
+    message = stage.send()
+    stage.clock.advance("2h")
+    late = Late(stage.store, lambda: stage.run(delete(stage.cyd, stage.send())))
+    buried = stage.run(bury_expired(stage.bob, message.row, 1, 3_600 * SECOND), late)
+    assert [one.entry.id for one in buried] == [message.id]
 
 
 def test_a_run_on_request_whose_commit_is_carried_out_late_is_sent_once(table: Timetable) -> None:

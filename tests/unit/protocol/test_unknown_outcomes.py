@@ -163,6 +163,29 @@ def test_what_may_have_been_done_is_not_called_closed() -> None:
             run(steps, ClosedThen(scene.store))
 
 
+def test_what_finds_the_store_closed_is_called_closed_and_not_unknown() -> None:
+    """Nothing was done, so it may be done again elsewhere."""
+    scene = Scene(messages=2)
+    taken = scene.do("ann", want=1).claims[0]
+    settlement = SettleRequest(taken.timer, {scene.sent[0]: ACK})
+    with pytest.raises(Closed):
+        run(settle(scene.process("ann"), ROW, settlement), ClosedAtACommit(scene.store))
+    beside = claim(scene.process("ann"), RowSnapshot(ROW, 1), ClaimRequest(1, LEASE, 5), settling=[settlement])
+    with pytest.raises(Closed):
+        run(beside, ClosedAtACommit(scene.store))
+    assert not settlement.unsure
+
+
+class ClosedAtACommit(Faulty):
+    """Is closed before a commit is carried out."""
+
+    def perform(self, request: Request) -> object:
+        if isinstance(request, Commit):
+            message = "the store was closed"
+            raise Closed(message)
+        return super().perform(request)
+
+
 def test_a_claim_whose_end_was_not_learned_settles_what_went_with_it() -> None:
     scene = Scene(messages=2)
     taken = scene.do("ann", want=1).claims[0]

@@ -11,14 +11,19 @@ from typing import Final
 
 import pytest
 
-from astyqueue import MessageQueue, aio, connect
-from astyqueue.errors import Closed
-from astyqueue.protocol.steps import Commit, Request, Send
+from astyqueue import Message, MessageQueue, aio, connect
+from astyqueue.errors import Closed, OutcomeUnknown
+from astyqueue.model.settings import Behaviour, Settings
+from astyqueue.protocol.coordination.permits import show_permits
+from astyqueue.protocol.layout.columns import Type
+from astyqueue.protocol.steps import Commit, Request, Send, run
 from astyqueue.queue.builder import QueueBuilder
+from astyqueue.queue.runtime import QueueRuntime
 from astyqueue.spool import Spool, SpoolFolder
 from astyqueue.spool.forwarder import Forwarder
 from astyqueue.store import HISTORY, Named, Store
-from astyqueue.testing import TimeMachine
+from astyqueue.stores.memory import MemoryStore
+from astyqueue.testing import Failing, TimeMachine
 from astyqueue.testing.faults import Faulty
 from tests.support.places import Place
 
@@ -149,3 +154,46 @@ def test_a_connection_that_is_closed_while_another_thread_has_its_spools_forward
         first.result(DEADLINE)
     assert sum(one.messages for one in SpoolFolder(tmp_path, "emails").states()) == 0
     assert store.is_closed
+
+
+class ClosedAfter(Faulty):
+    """Another thread closes it just after a request that has stored a message."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self._closed = False
+
+    def perform(self, request: Request) -> object:
+        if self._closed:
+            message = "the store was closed"
+            raise Closed(message)
+        answer = super().perform(request)
+        if isinstance(request, Commit | Send):
+            batches = (request.batch,) if isinstance(request, Commit) else request.batches
+            self._closed = any(put.name.type == Type.MESSAGE for batch in batches for put in batch.puts)
+        return answer
+
+
+@pytest.mark.parametrize("unique", [None, "keep"])
+def test_a_message_that_is_stored_just_before_the_store_is_closed_was_sent(
+    place: Place, clock: TimeMachine, unique: str | None
+) -> None:
+    """Whoever gets Closed takes it that nothing was sent, and sends it again elsewhere."""
+    store = place.store(clock)
+    queue = MessageQueue.builder().store(store).clock(clock).name("emails").options(history="all").build()
+    options = Message("hello", key="k", unique=unique) if unique else Message("hello")
+    assert run(queue.core.send(options), ClosedAfter(store)).new
+
+
+def test_a_permit_whose_commit_has_no_answer_is_released_with_its_process(clock: TimeMachine) -> None:
+    store = MemoryStore(clock)
+    core = QueueRuntime(Settings(name="mail", behaviour=Behaviour(max_active_processes=1)), clock, ())
+    permit = core.claimer.permit
+    unsure = Failing(store, OutcomeUnknown("no answer"), of=(Commit,), applied=True)
+    run(permit.keep(wanting=True, needed=True, working=False), unsure)
+    assert run(show_permits("mail", 1, clock.now), store).active
+    permit.leave(for_good=True)
+    assert permit.leaving
+    run(permit.keep(wanting=True, needed=True, working=False), store)
+    assert not run(show_permits("mail", 1, clock.now), store).active
+    assert not permit.leaving

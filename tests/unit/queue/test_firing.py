@@ -122,6 +122,25 @@ def test_hands_that_are_full_fire_what_the_process_that_owned_the_row_left_when_
     assert schedule.history[-1].at - schedule.history[-1].occurrence <= 2 * SECOND
 
 
+@pytest.mark.parametrize("shards", [1, 2])
+def test_hands_that_are_full_fire_a_schedule_that_another_process_makes_meanwhile(
+    place: Place, clock: TimeMachine, shards: int
+) -> None:
+    crew = Crew(place.store(clock), clock, Layout(concurrency_shards=shards))
+    full, maker = crew.join(hands=1, busy_for=3_600 * SECOND), crew.outsider()
+    full.send(1)
+    crew.pass_time(20 * SECOND, step=50 * MILLISECOND)
+    run(
+        save(maker.core, "digest", ScheduleRequest(Every("1m", delay="5s"), Message(None)), replaces=False), maker.store
+    )
+    full.requests.clear()
+    crew.pass_time(70 * SECOND, step=50 * MILLISECOND)
+    schedule = run(show(full.core, "digest"), full.store)
+    assert schedule.fired == 2
+    assert schedule.history[-1].at - schedule.history[-1].occurrence <= 2 * SECOND
+    assert full.count(Read) <= 4 * 70
+
+
 def test_idle_schedules_cost_no_reads(place: Place, clock: TimeMachine) -> None:
     def reads(schedules: int) -> int:
         random.seed(1)  # by chance a process polls its rows a little sooner or later

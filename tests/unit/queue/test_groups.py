@@ -13,18 +13,19 @@ import pytest
 
 from astyqueue import Dispatcher, Message, MessageQueue, aio, connect
 from astyqueue.clock import SystemClock
-from astyqueue.errors import BadInput
+from astyqueue.errors import BadInput, StoreUnavailable
 from astyqueue.model.settings import Layout
+from astyqueue.protocol.layout.columns import Type
 from astyqueue.protocol.settling.outcomes import ACK
 from astyqueue.protocol.settling.settle import SettleRequest, settle
-from astyqueue.protocol.steps import run
+from astyqueue.protocol.steps import Commit, Read, Request, run
 from astyqueue.queue.builder import QueueBuilder
 from astyqueue.queue.delivery.delivery import Delivery
 from astyqueue.schedules import Schedules
 from astyqueue.store import Store
 from astyqueue.stores.memory import MemoryStore
 from astyqueue.tasks.app import App
-from astyqueue.testing import TimeMachine
+from astyqueue.testing import Faulty, TimeMachine
 from astyqueue.triggers import Every
 from astyqueue.units import SECOND
 from tests.support.places import Place
@@ -177,6 +178,64 @@ def test_an_ack_in_one_process_hands_the_next_message_of_the_group_to_another_at
     assert bob.got == []
     crew.pass_time(300 * MILLISECOND)
     assert len(bob.got) == 1
+
+
+def test_an_ack_of_one_of_several_that_were_claimed_together_hands_on_the_next_at_once(clock: TimeMachine) -> None:
+    """The lease goes on for the others, and no longer has the message whose group is free."""
+    crew = Crew(MemoryStore(clock), clock, Layout())
+    ann, sender = crew.join(hands=2, busy_for=HOUR), crew.outsider()
+    sender.send(1, group="a")
+    sender.send(1, group="b")
+    crew.pass_time(SECOND)
+    [(_, first), (_, second)] = ann.got
+    assert first.lease is second.lease
+    bob = crew.join(hands=5)
+    sender.send(1, group="a")
+    ann.hands = 0
+    crew.pass_time(SECOND)
+    assert bob.got == []
+    ann.core.claimer.settle_later(first, ACK)
+    crew.pass_time(2 * SECOND)
+    assert [delivery.group for _, delivery in bob.got] == ["a"]
+
+
+def test_acks_before_a_claim_that_fails_hand_on_the_next_at_once(clock: TimeMachine) -> None:
+    """There are too many for the commit of a claim, so they are committed before it."""
+    below = MemoryStore(clock)
+    crew, store = Crew(below, clock, Layout()), UnreadableAfterAcks(below)
+    ann, sender = crew.join(hands=260, busy_for=5 * SECOND, store=store), crew.outsider()
+    for number in range(260):
+        sender.send(1, group=str(number))
+    crew.pass_time(SECOND)
+    assert len(ann.got) == 260
+    bob = crew.join(hands=5)
+    sender.send(1, group="0")
+    crew.pass_time(2 * SECOND)
+    store.breaks = True
+    with pytest.raises(StoreUnavailable):
+        crew.pass_time(3 * SECOND)
+    assert bob.got == []
+    ann.dead = True
+    crew.pass_time(SECOND)
+    assert [delivery.group for _, delivery in bob.got] == ["0"]
+
+
+class UnreadableAfterAcks(Faulty):
+    """Once it `breaks`, a row in which 200 messages were acked can no longer be read."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.breaks = False
+        self._acked = 0
+
+    def perform(self, request: Request) -> object:
+        if self.breaks and self._acked >= 200 and isinstance(request, Read):
+            message = "away"
+            raise StoreUnavailable(message)
+        answer = super().perform(request)
+        if isinstance(request, Commit):
+            self._acked += sum(name.type == Type.MESSAGE for name in request.batch.deletes)
+        return answer
 
 
 @pytest.mark.parametrize("layout", [Layout(), Layout(concurrency_shards=8)], ids=["one row", "rows of owners"])

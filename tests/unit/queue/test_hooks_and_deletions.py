@@ -6,12 +6,16 @@ from collections.abc import Callable
 
 import pytest
 
-from astyqueue import Hook, LeaseLost, MessageQueue, Vetoed
+from astyqueue import Hook, LeaseLost, Message, MessageQueue, Vetoed
+from astyqueue.errors import StoreUnavailable
 from astyqueue.model.envelope import MessageId
 from astyqueue.model.views import Standing
+from astyqueue.protocol.steps import Commit, run
+from astyqueue.queue.admin.dead_letters import purge
 from astyqueue.queue.builder import QueueBuilder
 from astyqueue.queue.delivery.base_delivery import BaseDelivery
-from astyqueue.testing import TimeMachine
+from astyqueue.store import Store
+from astyqueue.testing import Failing, TimeMachine
 from astyqueue.triggers import Every
 from tests.support.places import ONE_ROW
 
@@ -170,3 +174,46 @@ def test_what_a_transaction_replaced_is_heard_of_after_its_commit(
             tx.send("second", key="k", unique="replace", delay="1h")
             assert ends.heard == []
         assert ends.heard == [(first, "replaced")]
+
+
+def failing_at_the_second_commit(store: Store) -> Store:
+    return Failing(store, StoreUnavailable("away"), of=(Commit,), at=2)
+
+
+def test_letters_that_were_purged_before_an_error_are_heard_of(watched: MessageQueue, store: Store, ends: Ends) -> None:
+    for number in range(60):  # those with keys are purged by fifty
+        watched.send(number, key=str(number), unique="keep")
+    for delivery in watched.receive(60):
+        delivery.reject("of no use")
+    ends.heard.clear()
+    with pytest.raises(StoreUnavailable):
+        run(purge(watched.core, {}), failing_at_the_second_commit(store))
+    assert [why for _, why in ends.heard] == ["purged"] * 50
+    assert watched.counts().dead == 10
+
+
+def test_expired_messages_that_were_buried_before_an_error_are_heard_of(
+    builder: QueueBuilder[MessageQueue], store: Store, clock: TimeMachine, ends: Ends
+) -> None:
+    with builder.options(**ONE_ROW, expires_cap="1h").hook(ends).build() as queue:
+        queue.send_many(range(150))
+        clock.advance("2h")
+        failing = failing_at_the_second_commit(store)
+        for _ in range(2):  # one row after the other
+            run(queue.core.send(Message("new")), failing)
+            clock.advance("31s")
+        assert [why for _, why in ends.heard] == ["expired"] * 100
+        assert queue.counts().dead == 100
+
+
+def test_messages_that_were_dropped_before_an_error_are_heard_of(
+    builder: QueueBuilder[MessageQueue], store: Store, ends: Ends
+) -> None:
+    with builder.options(**ONE_ROW).hook(ends).build() as queue:
+        queue.send_many(range(500))
+        queue.configure(max_messages=100, overflow="drop_oldest")
+        with pytest.raises(StoreUnavailable):
+            run(queue.core.send(Message("new")), failing_at_the_second_commit(store))
+        assert [why for _, why in ends.heard] == ["overflow"] * 200
+        assert queue.stats.evicted == 200
+        assert queue.counts().total == 300

@@ -6,6 +6,7 @@ import random
 
 import pytest
 
+from astyqueue import ids
 from astyqueue.durations import as_microseconds
 from astyqueue.ids import Id
 from astyqueue.model.envelope import encode_plain
@@ -14,8 +15,9 @@ from astyqueue.protocol.layout.columns import Type
 from astyqueue.protocol.layout.rows import Ring
 from astyqueue.protocol.row.paging import PAGE_SIZE
 from astyqueue.protocol.row.rescan import RESCANNED, LastRescan, last_rescan_in, write_last_rescan
+from astyqueue.protocol.sending.idempotent import idempotent_message, send_idempotent
 from astyqueue.protocol.sending.insert import message_put
-from astyqueue.protocol.steps import Client, Read, Send
+from astyqueue.protocol.steps import Client, Read, Send, run
 from astyqueue.queue.row_sharing.rescans import EVERY, due, since
 from astyqueue.store import Batch, Column, Named, Slice, Store
 from astyqueue.stores.memory import MemoryStore
@@ -150,6 +152,23 @@ def test_what_lands_in_a_row_that_never_closes_is_found_within_half_a_day(
     pass_time(crew, late, sends=worker)
     stray = land(crew, store, row, moment)
     assert found_after(crew, worker, stray, within=FOUND_WITHIN) <= FOUND_WITHIN
+
+
+def test_what_lands_behind_the_last_message_that_timers_listed_is_found_within_half_a_day(
+    store: Store, clock: TimeMachine
+) -> None:
+    """Its process has passed that message since, but has claimed nothing by which the header says so."""
+    crew = Crew(store, clock, NEVER_CLOSES)
+    worker = crew.join(hands=1)
+    for _ in range(2):
+        row = worker.core.ring.row(clock.now(), 0)
+        one = idempotent_message(encode_plain(clock.now(), b'"repeatable"'), 0, ids.first_at(clock.now()))
+        run(send_idempotent(Client("spool", clock.now), row, [one]), store)
+        pass_time(crew, "20m")
+    assert len(worker.got) == 2
+    stray = land(crew, store, row, clock.now() - 21 * MINUTE)
+    pass_time(crew, "13h")
+    assert stray in [delivery.id for _, delivery in worker.got]
 
 
 @pytest.mark.parametrize("late", ["2h", *left_to_the_full_run("20h")])
