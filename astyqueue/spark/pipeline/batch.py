@@ -20,7 +20,7 @@ from astyqueue.spark.options import Place, everywhere
 from astyqueue.spark.pipeline import manifest as manifests
 from astyqueue.spark.pipeline.enrich import marked
 from astyqueue.spark.pipeline.manifest import Manifest, ReadSoFar
-from astyqueue.spark.pipeline.messages import joined, messages, waited_once
+from astyqueue.spark.pipeline.messages import joined, messages, with_messages
 from astyqueue.spark.pipeline.parquet_store import Day, Lake, Writer, days_of, only
 from astyqueue.spark.pipeline.schemas import APART, ATTEMPTS, EVENTS, FACTS, FAILURES, MESSAGES, SCHEDULES, Table
 from astyqueue.spark.pipeline.slo import Objectives
@@ -155,7 +155,7 @@ class Job:
         try:
             counted = days_of(known)
             there = sorted(counted.keys() & set(days))
-            of_days = waited_once(known.where(only(there)), self._update_messages(writer, known, around))
+            of_days = with_messages(known.where(only(there)), self._update_messages(writer, known, around))
             _write(writer, ATTEMPTS, attempts(of_days), there)
             _write(writer, FACTS, facts(of_days, self._objectives, self._percentiles), there)
             _write(writer, FAILURES, failures(of_days), there)

@@ -17,6 +17,7 @@ from astyqueue.spark.pipeline.schemas import MESSAGES
 from astyqueue.units import SECOND
 
 _FIXED: Final = ("row", "key", "task", "schedule", "tenant", "sent", "due")
+_HEADERS: Final = ("task", "schedule", "tenant")
 _STATES: Final = {Kind.DONE: "done", Kind.DEAD: "dead", Kind.CANCELLED: "cancelled", Kind.CLAIMED: "in flight"}
 
 
@@ -70,11 +71,17 @@ def joined(rows: DataFrame) -> DataFrame:
     return _judged(flat.where(F.col("sent").isNotNull() & F.col("changed").isNotNull())).select(*MESSAGES.schema.names)
 
 
-def waited_once(events: DataFrame, rows: DataFrame) -> DataFrame:
-    """Marked events, with `waited` only where it is the wait until a handler of the message first began."""
-    first = rows.select("queue", "message", F.col("waited").alias("first_wait"))
-    waited = F.when(F.col("waited") == F.col("first_wait"), F.col("waited"))
-    return events.join(first, ["queue", "message"], "left").withColumn("waited", waited).drop("first_wait")
+def with_messages(events: DataFrame, rows: DataFrame) -> DataFrame:
+    """Marked events with what the rows of their messages know.
+
+    `waited` stays only where it is the wait until a handler of the message first began. An event of a command, such as
+    a deletion, lacks the headers of the message, so that it would count for no task and no tenant.
+    """
+    known = rows.select("queue", "message", *[F.col(name).alias(f"its_{name}") for name in ("waited", *_HEADERS)])
+    waited = F.when(F.col("waited") == F.col("its_waited"), F.col("waited"))
+    headers = {name: F.coalesce(name, f"its_{name}") for name in _HEADERS}
+    of_both = events.join(known, ["queue", "message"], "left").withColumns({"waited": waited, **headers})
+    return of_both.select(*events.columns)
 
 
 def _order() -> Column:

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 
 from astyqueue.model.event import Kind
 from astyqueue.spark.pipeline.enrich import marked
-from astyqueue.spark.pipeline.messages import joined, messages, waited_once
+from astyqueue.spark.pipeline.messages import joined, messages, with_messages
 from astyqueue.spark.pipeline.schemas import ATTEMPTS, FACTS, FAILURES, MESSAGES, SCHEDULES
 from astyqueue.spark.pipeline.slo import Objectives
 from astyqueue.spark.pipeline.transforms import approximate, attempts, facts, failures, schedules
@@ -46,7 +46,7 @@ def events(spark: SparkSession) -> DataFrame:
         for event in (occurrence, replace(occurrence, kind=Kind.SENT, key=None, slot=None))
     ]
     known = marked(frame(spark, [*some, *occurrences]))
-    return waited_once(known, messages(known)).persist()
+    return with_messages(known, messages(known)).persist()
 
 
 def rows(frame: DataFrame, *columns: str) -> dict[object, Row]:
