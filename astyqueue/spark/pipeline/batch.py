@@ -14,11 +14,12 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name that all of Spark's own examples use
 
 from astyqueue.clock import Clock, SystemClock, instant
+from astyqueue.model.event import Kind
 from astyqueue.spark.connections import looking
 from astyqueue.spark.errors import check_kept
 from astyqueue.spark.options import Place, everywhere
 from astyqueue.spark.pipeline import manifest as manifests
-from astyqueue.spark.pipeline.enrich import marked
+from astyqueue.spark.pipeline.enrich import is_, marked
 from astyqueue.spark.pipeline.manifest import Manifest, ReadSoFar
 from astyqueue.spark.pipeline.messages import joined, messages, with_messages
 from astyqueue.spark.pipeline.parquet_store import Day, Lake, Writer, days_of, only
@@ -170,7 +171,7 @@ class Job:
         The old row of a message is dropped if all days from its sending to its last change are in `read`: some of the
         events that it was made of may be lost since.
         """
-        found = messages(known).persist()
+        found = messages(self._placed(known)).persist()
         try:
             days = days_of(found)
             life = F.sequence(F.to_date("sent"), F.to_date("changed"))
@@ -179,6 +180,21 @@ class Job:
         finally:
             found.unpersist()
         return self._lake.read(MESSAGES, days)
+
+    def _placed(self, known: DataFrame) -> DataFrame:
+        """These events with the moment of sending of messages that were sent on days before, from their rows.
+
+        A deletion and a redrive do not tell it.
+        """
+        told = F.col("message").isNull() | F.col("sent").isNotNull()
+        unplaced = known.where(~told & ~is_(Kind.SENT)).select("queue", "message").distinct()
+        queues = {row["queue"] for row in unplaced.select("queue").distinct().collect()}
+        if not queues:
+            return known
+        rows = self._lake.read(MESSAGES, {day for queue in queues for day in self._lake.days(MESSAGES, queue)})
+        sent = rows.select("queue", "message", F.col("sent").alias("told"))
+        placed = known.join(sent.join(unplaced, ["queue", "message"], "left_semi"), ["queue", "message"], "left")
+        return placed.withColumn("sent", F.coalesce("sent", "told")).drop("told")
 
     def _note(self, before: Manifest, read: Mapping[str, tuple[int | None, int, int]], built: Iterable[Day]) -> None:
         """Record for later runs up to when each queue was read, and which days were built.

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from astyqueue.spark.pipeline.batch import Span
-from astyqueue.spark.pipeline.schemas import FACTS
+from astyqueue.spark.pipeline.schemas import FACTS, MESSAGES
 from tests.spark.pipeline.histories import DAY, NOON, Life
 from tests.spark.pipeline.snapshots import HOUR, Store, Tables
 
@@ -40,7 +40,26 @@ def tables(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Tab
     return store.tables
 
 
-@pytest.mark.parametrize(("queue", "count"), [(SOON, "cancelled")])
+def states(tables: Tables, queue: str) -> list[object]:
+    return [row["state"] for row in tables.rows(MESSAGES, queue=queue)]
+
+
+def test_a_message_that_is_deleted_days_after_it_was_sent_waits_no_longer(tables: Tables) -> None:
+    assert states(tables, DELETED) == ["cancelled"]
+    assert tables.figures(DELETED).counts()["waiting"] == 0
+
+
+def test_a_dead_letter_that_is_redriven_days_after_it_was_sent_waits_again(tables: Tables) -> None:
+    [row] = tables.rows(MESSAGES, queue=REDRIVEN)
+    assert (row["state"], row["event"], row["task"], row["failure"]) == (
+        "waiting",
+        "redriven",
+        "bill",
+        "no such address",
+    )
+
+
+@pytest.mark.parametrize(("queue", "count"), [(SOON, "cancelled"), (DELETED, "cancelled"), (REDRIVEN, "redriven")])
 def test_a_command_on_a_message_counts_for_its_task_and_its_tenant(tables: Tables, queue: str, count: str) -> None:
     for grain, member in (("task", "bill"), ("tenant", "acme")):
         found = tables.rows(FACTS, queue=queue, grain=grain, member=member)
