@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from datetime import UTC
+from pathlib import Path
 
 import pytest
 from pyspark.errors import AnalysisException
@@ -166,3 +167,9 @@ def test_what_cannot_be_read_says_why(frames: Frames, options: dict[str, str], t
     given = {"url": frames.url, "queue": "emails"} | options
     with pytest.raises(AnalysisException, match=told):
         frames.spark.read.format("astyqueue").options(**given).load().collect()
+
+
+def test_the_guide_lists_the_columns_of_each_table() -> None:
+    page = (Path(__file__).parents[2] / "docs/how-to/spark.md").read_text()
+    [told] = [line for line in page.splitlines() if line.startswith("| `history` | `queue`")]
+    assert told.split("|")[2].replace("`", "").split() == schema_of("history").names
