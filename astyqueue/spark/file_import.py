@@ -157,6 +157,7 @@ class Bulk:
         self._manifest.note(known)  # before the first row: another run must use the same names, hence the same ids
         with self._watched(progress):
             writing.save()
+        _check_content(file, known)
         return int(counted.get["rows"])
 
     @contextlib.contextmanager
@@ -194,6 +195,16 @@ class Bulk:
             return 0.0
         stages = [info for stage in tracker.getActiveStageIds() if (info := tracker.getStageInfo(stage))]
         return sum(one.numCompletedTasks for one in stages) / max(1, sum(one.numTasks for one in stages))
+
+
+def _check_content(file: Reading, known: Known) -> None:
+    """BadInput if the file is another one than was looked up in the manifest, which may be hours ago."""
+    if _content(file.path) != known.content:
+        message = (
+            f"{file.path} changed while this command ran, so it is not recorded as sent: run this again when "
+            "nothing writes to the file. It sends only what is missing"
+        )
+        raise BadInput(message)
 
 
 def _check(file: Reading, rows: DataFrame, wanted: str | None) -> None:

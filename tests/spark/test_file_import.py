@@ -78,6 +78,23 @@ def test_a_run_that_broke_off_goes_on_where_it_was(frames: Frames, tmp_path: Pat
     assert drained(queue) == []
 
 
+def test_a_file_that_changes_before_all_of_it_was_sent_is_not_recorded_as_sent(frames: Frames, tmp_path: Path) -> None:
+    queue = frames.queue()
+    first, second = csv(tmp_path, "first.csv", range(3)), csv(tmp_path, "second.csv", range(3, 6))
+    before = second.path.read_text()
+
+    def grown(now: Progress) -> None:
+        if (now.file, now.sent) == ("first.csv", first.size):
+            csv(tmp_path, "second.csv", range(6, 9))
+
+    with pytest.raises(BadInput, match=r"changed while .*again"):
+        bulk(frames, tmp_path).send([first, second], grown)
+    second.path.write_text(before)
+    assert bulk(frames, tmp_path).send([first, second]).skipped == 1
+    ids = {str(body["id"]) for body in drained(queue) if isinstance(body, dict)}
+    assert ids >= {str(number) for number in range(6)}
+
+
 class Committing(Bulk):
     """A run whose only stage has ended when it is looked at again, while the sink still commits."""
 
