@@ -40,7 +40,7 @@ FORMATS: Final[Mapping[str, str]] = {
 }
 #: A line that cannot be read ends the run: no message is made from a part of a line.
 _READING: Final[Mapping[str, Mapping[str, str]]] = {
-    "csv": {"header": "true", "mode": "FAILFAST"},
+    "csv": {"header": "true", "mode": "FAILFAST", "escape": '"'},
     "json": {"mode": "FAILFAST"},
     "parquet": {},
 }

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import os
 import stat
+from csv import writer
 from pathlib import Path
 from threading import Event
 
@@ -93,6 +94,17 @@ def test_a_file_that_changes_before_all_of_it_was_sent_is_not_recorded_as_sent(f
     assert bulk(frames, tmp_path).send([first, second]).skipped == 1
     ids = {str(body["id"]) for body in drained(queue) if isinstance(body, dict)}
     assert ids >= {str(number) for number in range(6)}
+
+
+def test_quotes_in_a_csv_file_are_doubled_as_spreadsheets_write_them(frames: Frames, tmp_path: Path) -> None:
+    queue = frames.queue()
+    path = tmp_path / "quoted.csv"
+    names = ['he said "hi"', 'a "b", c', '"', "back\\slash", "ends \\"]
+    with path.open("w", newline="") as file:
+        writer(file).writerows([("id", "name"), *enumerate(names)])
+    bulk(frames, tmp_path).send([Reading.of(path)])
+    found = {body["id"]: body["name"] for body in drained(queue) if isinstance(body, dict)}
+    assert found == {str(number): name for number, name in enumerate(names)}
 
 
 class Committing(Bulk):
