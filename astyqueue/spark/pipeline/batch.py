@@ -229,8 +229,9 @@ def summary(built: Built) -> str:
     """The result of a run in one line."""
     if not built.days:
         return "nothing new was read"
-    first, last = built.days[0].day, built.days[-1].day
-    days = f"{first}" if first == last else f"{len(built.days)} days ({first} to {last})"
+    of_any = {day for _, day in built.days}
+    first, last = min(of_any), max(of_any)
+    days = f"{first}" if first == last else f"{len(of_any)} days ({first} to {last})"
     ends = max(until for _, until in built.read.values())
     return f"built {days} from {built.events:,} events, read up to {instant(ends):%Y-%m-%d %H:%M:%S} UTC"
 

@@ -16,6 +16,7 @@ from astyqueue.spark.errors import HistoryGone
 from astyqueue.spark.pipeline import manifest
 from astyqueue.spark.pipeline.batch import Built, Span, summary
 from astyqueue.spark.pipeline.manifest import BadManifest
+from astyqueue.spark.pipeline.parquet_store import Day
 from astyqueue.spark.pipeline.schemas import ATTEMPTS, EVENTS, FACTS, MESSAGES, SCHEDULES, SchemaDiffers
 from astyqueue.spark.session import configured
 from astyqueue.units import SECOND
@@ -157,6 +158,12 @@ def test_a_run_is_summed_up_in_one_line(after_100_seconds: Left) -> None:
     told = f"built 2026-03-14 from {events} events, read up to 2026-03-14 12:01:40 UTC"
     assert summary(after_100_seconds.built) == told
     assert events == 7 + 3 * 3 + 2
+
+
+def test_the_days_of_several_queues_are_summed_up_from_the_first_to_the_last() -> None:
+    days = [Day("a", TODAY), Day("a", TOMORROW), Day("b", TODAY - timedelta(days=9)), Day("b", TODAY)]
+    told = summary(Built(tuple(days), 8, {"a": (NOON, NOON), "b": (NOON, NOON)}))
+    assert told == "built 3 days (2026-03-05 to 2026-03-15) from 8 events, read up to 2026-03-14 12:00:00 UTC"
 
 
 def test_events_that_were_written_late_are_found_by_the_next_run(
