@@ -19,8 +19,8 @@ from astyqueue.units import SECOND
 _FIXED: Final = ("row", "key", "task", "schedule", "tenant", "sent", "due")
 _HEADERS: Final = ("task", "schedule", "tenant")
 _STATES: Final = {Kind.DONE: "done", Kind.DEAD: "dead", Kind.CANCELLED: "cancelled", Kind.CLAIMED: "in flight"}
-
-
+#: The events of which the last one is overtaken by the end of the message, even if it is told a moment after that.
+_PASSED: Final = tuple(kind.value for kind in (Kind.SENT, Kind.CLAIMED, Kind.FAILED, Kind.RETRIED, Kind.RELEASED))
 #: Microseconds at most between a claim and its event.
 _LATE: Final = SECOND
 
@@ -85,8 +85,11 @@ def with_messages(events: DataFrame, rows: DataFrame) -> DataFrame:
 
 
 def _order() -> Column:
-    """The order of the events of a message; a claim may be written a moment after the end of its attempt."""
-    late = F.when(F.col("event") == Kind.CLAIMED.value, _LATE).otherwise(0)
+    """The order of the events of a message; a claim may be written a moment after the end of its attempt.
+
+    So what settles a message is after a claim of the same moment, and what a claim may follow at once is before it.
+    """
+    late = F.when(F.col("event").isin(*_PASSED), _LATE).otherwise(0)
     return F.struct(F.unix_micros("changed") - late, numbered("event")).alias("order")
 
 

@@ -212,3 +212,14 @@ def test_a_lease_that_ran_out_is_told_after_the_message_was_claimed_again_and_do
     assert sorted(found) == ["done", "expired"]
     assert (found["expired"]["host"], found["done"]["host"]) == ("host1", "host2")
     assert [row["state"] for row in messages(known).collect()] == ["done"]
+
+
+@pytest.mark.parametrize("before", ["sent", "released", "failed"])
+def test_a_message_that_is_claimed_at_once_is_in_flight(spark: SparkSession, before: str) -> None:
+    life = Life("a")
+    if before != "sent":
+        getattr(life.claimed(1), before)(2)
+    waiting = [row["state"] for row in messages(marked(frame(spark, life.events))).collect()]
+    life.claimed(2.1 if before != "sent" else 0.1, "host2:9:cc")
+    claimed = [row["state"] for row in messages(marked(frame(spark, life.events))).collect()]
+    assert (waiting, claimed) == (["waiting"], ["in flight"])
