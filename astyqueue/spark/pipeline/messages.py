@@ -32,10 +32,10 @@ def messages(events: DataFrame) -> DataFrame:
     each = events.where(F.col("message").isNotNull()).withColumns(
         {
             "sent": F.coalesce("sent", F.when(is_(Kind.SENT), F.col("at"))),
-            # The claim of an ended attempt and an expired lease are written late and do not change the state; sent is
-            # first.
+            # The claim of an ended attempt and an expired lease are written late and do not change the state, and what
+            # an unknown event changed is unknown; sent is first.
             "changed": F.when(is_(Kind.SENT), F.least("sent", "at")).when(
-                ~(is_(Kind.CLAIMED) & F.col("outcome").isNull()) & ~F.col("lapsed"), F.col("at")
+                ~(is_(Kind.CLAIMED) & F.col("outcome").isNull()) & ~F.col("lapsed") & ~is_(Kind.UNKNOWN), F.col("at")
             ),
             "event": F.col("kind"),
             "attempts": F.col("attempt"),

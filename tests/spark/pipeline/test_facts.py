@@ -223,3 +223,10 @@ def test_a_message_that_is_claimed_at_once_is_in_flight(spark: SparkSession, bef
     life.claimed(2.1 if before != "sent" else 0.1, "host2:9:cc")
     claimed = [row["state"] for row in messages(marked(frame(spark, life.events))).collect()]
     assert (waiting, claimed) == (["waiting"], ["in flight"])
+
+
+def test_an_event_of_a_kind_that_is_not_known_does_not_change_the_state(spark: SparkSession) -> None:
+    life = Life("a").claimed(1).done(2)
+    newer = replace(life.events[-1], at=life.events[-1].at + SECOND, kind=Kind.UNKNOWN, raw="99 {}")
+    [row] = messages(marked(frame(spark, [*life.events, newer]))).collect()
+    assert (row["state"], row["event"]) == ("done", "done")
