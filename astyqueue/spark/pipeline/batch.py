@@ -134,9 +134,13 @@ class Job:
         return Built(built.days, built.events, ranges)
 
     def _land(self, writer: Writer, fresh: DataFrame, touched: Collection[Day]) -> None:
-        """Add events to those in the table, each once. Of duplicates a `lost` one wins: a loss is known later."""
+        """Add events to those in the table, each once. Of duplicates a `lost` one wins: a loss is known later.
+
+        Events that this version cannot read are told apart by what is stored.
+        """
         together = self._lake.read(EVENTS, touched).unionByName(fresh)
-        same = Window.partitionBy(*APART).orderBy(F.col("lost").desc_nulls_last())
+        unread = is_(Kind.UNKNOWN) | F.coalesce("message", "key").isNull()
+        same = Window.partitionBy(*APART, F.when(unread, F.col("raw"))).orderBy(F.col("lost").desc_nulls_last())
         writer.write(
             EVENTS, together.withColumn("rank", F.row_number().over(same)).where("rank = 1").drop("rank"), touched
         )

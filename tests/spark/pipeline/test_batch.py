@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import shutil
+from dataclasses import replace
 from datetime import date, timedelta
 from pathlib import Path
 from typing import Final
@@ -371,6 +372,18 @@ def test_occurrences_that_were_skipped_at_one_moment_are_counted_each(store: Sto
     store.run(100)
     store.run(200)
     assert [row["skipped"] for row in store.tables.rows(SCHEDULES)] == [5]
+
+
+@pytest.mark.full
+def test_events_of_newer_kinds_at_one_moment_are_kept_each(store: Store) -> None:
+    sent = Life("a").events[0]
+    store.events = [
+        *(replace(sent, kind=Kind.UNKNOWN, raw=f"{number} {{}}") for number in (20, 21)),
+        *(Event(NOON, Kind.DONE, QUEUE, reason="this event cannot be read", raw=f"2 {name}") for name in "ab"),
+    ]
+    store.run(100)
+    store.run(200)
+    assert len(store.tables.rows(EVENTS)) == 4
 
 
 def rewritten(spark: SparkSession, day: Path, change: str) -> None:
