@@ -173,13 +173,15 @@ class Job:
         """Merge messages in these events into the table, whenever they were sent; returns the rows of their days.
 
         The old row of a message is dropped if all days from its sending to its last change are in `read`: some of the
-        events that it was made of may be lost since.
+        events that it was made of may be lost since. A message that was only sent is kept: that event may lie on a
+        later day, and is never lost.
         """
         found = messages(self._placed(known)).persist()
         try:
             days = days_of(found)
             life = F.sequence(F.to_date("sent"), F.to_date("changed"))
-            others = self._lake.read(MESSAGES, days).where(~F.forall(life, lambda day: only(read, day)))
+            lasting = ~F.forall(life, lambda day: only(read, day)) | (F.col("event") == Kind.SENT.value)
+            others = self._lake.read(MESSAGES, days).where(lasting)
             _write(writer, MESSAGES, joined(others.unionByName(found)), days)
         finally:
             found.unpersist()
