@@ -155,30 +155,30 @@ class Job:
     def _rebuild(self, writer: Writer, days: Collection[Day]) -> Built:
         if not days:
             return Built()
-        around = {Day(day.queue, day.day + timedelta(days=ahead)) for day in days for ahead in (0, 1)}
-        known = marked(self._lake.read(EVENTS, around)).persist()
+        known = marked(self._lake.read(EVENTS, _around(days))).persist()
         try:
             counted = days_of(known)
-            there = sorted(counted.keys() & set(days))
-            of_days = with_messages(known.where(only(there)), self._update_messages(writer, known, around))
+            landed = {day for queue in {day.queue for day in days} for day in self._lake.days(EVENTS, queue)}
+            there = sorted((counted.keys() | landed) & set(days))  # all events of a day may be lost since
+            of_days = with_messages(known.where(only(there)), self._update_messages(writer, known, days))
             _write(writer, ATTEMPTS, attempts(of_days), there)
             _write(writer, FACTS, facts(of_days, self._objectives, self._percentiles), there)
             _write(writer, FAILURES, failures(of_days), there)
             _write(writer, SCHEDULES, schedules(of_days, self._percentiles), there)
-            return Built(tuple(there), sum(counted[day] for day in there))
+            return Built(tuple(there), sum(counted.get(day, 0) for day in there))
         finally:
             known.unpersist()
 
-    def _update_messages(self, writer: Writer, known: DataFrame, read: Collection[Day]) -> DataFrame:
+    def _update_messages(self, writer: Writer, known: DataFrame, built: Collection[Day]) -> DataFrame:
         """Merge messages in these events into the table, whenever they were sent; returns the rows of their days.
 
-        The old row of a message is dropped if all days from its sending to its last change are in `read`: some of the
+        The old row of a message is dropped if all days from its sending to its last change were read: some of the
         events that it was made of may be lost since. A message that was only sent is kept: that event may lie on a
         later day, and is never lost.
         """
         found = messages(self._placed(known)).persist()
         try:
-            days = days_of(found)
+            read, days = _around(built), days_of(found).keys() | set(built)
             life = F.sequence(F.to_date("sent"), F.to_date("changed"))
             lasting = ~F.forall(life, lambda day: only(read, day)) | (F.col("event") == Kind.SENT.value)
             others = self._lake.read(MESSAGES, days).where(lasting)
@@ -224,6 +224,11 @@ class Job:
 
     def _store(self, manifest: Manifest, built: Iterable[Day]) -> None:
         manifests.store(self._lake.folder, manifest.with_percentiles(built, approximate=self._approximately))
+
+
+def _around(built: Collection[Day]) -> set[Day]:
+    """The days whose events are read to build these: an attempt may end on the next day."""
+    return {Day(day.queue, day.day + timedelta(days=ahead)) for day in built for ahead in (0, 1)}
 
 
 def _write(writer: Writer, table: Table, frame: DataFrame, days: Collection[Day]) -> None:

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from astyqueue.spark.pipeline.batch import Span
-from astyqueue.spark.pipeline.schemas import FACTS, MESSAGES
+from astyqueue.spark.pipeline.schemas import ATTEMPTS, FACTS, FAILURES, MESSAGES
 from tests.spark.pipeline.histories import DAY, NOON, Life
 from tests.spark.pipeline.snapshots import HOUR, Store, Tables
 
@@ -68,3 +68,7 @@ def test_a_command_on_a_message_counts_for_its_task_and_its_tenant(tables: Table
 
 def test_a_message_that_was_sent_with_a_batch_of_earlier_days_stays_when_those_are_read_again(tables: Tables) -> None:
     assert sorted(map(str, states(tables, BATCH))) == ["done", "waiting"]
+
+
+def test_a_day_on_which_nothing_happened_after_all_has_no_rows(tables: Tables) -> None:
+    assert [tables.rows(table, queue=ALL_LOST) for table in (ATTEMPTS, FACTS, FAILURES, MESSAGES)] == [[]] * 4
