@@ -123,13 +123,14 @@ class Job:
         fresh = reduce(DataFrame.unionByName, frames).persist()
         try:
             touched = days_of(fresh)
+            changed = {Day(day.queue, day.day - timedelta(days=back)) for day in touched for back in (0, 1)}
+            self._begin(before, changed)
             self._land(writer, fresh, touched)
         finally:
             fresh.unpersist()
         landed = (day for queue in ranges for day in self._lake.days(EVENTS, queue))
         unbuilt = {day for day in landed if day.day not in before.built(day.queue)}
-        days = {Day(day.queue, day.day - timedelta(days=back)) for day in touched for back in (0, 1)} | unbuilt
-        built = self._rebuild(writer, days)
+        built = self._rebuild(writer, changed | unbuilt)
         self._note(before, {queue: (marks[queue], *interval) for queue, interval in ranges.items()}, built.days)
         return Built(built.days, built.events, ranges)
 
@@ -148,9 +149,17 @@ class Job:
     def rebuild(self, days: Collection[Day]) -> Built:
         """Rebuild the other tables for these days from the table of events, and update messages sent earlier."""
         with configured(self._spark, UTC), self._lake.writer(wait=self._wait) as writer:
+            before = manifests.load(self._lake.folder)
+            self._begin(before, days)
             built = self._rebuild(writer, days)
-            self._store(manifests.load(self._lake.folder), built.days)
+            self._store(before, built.days)
             return built
+
+    def _begin(self, before: Manifest, days: Iterable[Day]) -> None:
+        """Record that these days are not built now, so that the next run builds them if this one is killed."""
+        unbuilt = before.without(days)
+        if unbuilt != before:
+            manifests.store(self._lake.folder, unbuilt)
 
     def _rebuild(self, writer: Writer, days: Collection[Day]) -> Built:
         if not days:
