@@ -137,7 +137,7 @@ class Job:
     def _land(self, writer: Writer, fresh: DataFrame, touched: Collection[Day]) -> None:
         """Add events to those in the table, each once. Of duplicates a `lost` one wins: a loss is known later.
 
-        Events that this version cannot read are told apart by what is stored.
+        Events that this version cannot read are the same if what is stored is.
         """
         together = self._lake.read(EVENTS, touched).unionByName(fresh)
         unread = is_(Kind.UNKNOWN) | F.coalesce("message", "key").isNull()
@@ -199,17 +199,17 @@ class Job:
     def _placed(self, known: DataFrame) -> DataFrame:
         """These events with the moment of sending of messages that were sent on days before, from their rows.
 
-        A deletion and a redrive do not tell it.
+        The events of deletions and redrives lack it.
         """
-        told = F.col("message").isNull() | F.col("sent").isNotNull()
-        unplaced = known.where(~told & ~is_(Kind.SENT)).select("queue", "message").distinct()
+        is_placed = F.col("message").isNull() | F.col("sent").isNotNull()
+        unplaced = known.where(~is_placed & ~is_(Kind.SENT)).select("queue", "message").distinct()
         queues = {row["queue"] for row in unplaced.select("queue").distinct().collect()}
         if not queues:
             return known
         rows = self._lake.read(MESSAGES, {day for queue in queues for day in self._lake.days(MESSAGES, queue)})
-        sent = rows.select("queue", "message", F.col("sent").alias("told"))
+        sent = rows.select("queue", "message", F.col("sent").alias("its_sent"))
         placed = known.join(sent.join(unplaced, ["queue", "message"], "left_semi"), ["queue", "message"], "left")
-        return placed.withColumn("sent", F.coalesce("sent", "told")).drop("told")
+        return placed.withColumn("sent", F.coalesce("sent", "its_sent")).drop("its_sent")
 
     def _note(self, before: Manifest, read: Mapping[str, tuple[int | None, int, int]], built: Iterable[Day]) -> None:
         """Record for later runs up to when each queue was read, and which days were built.

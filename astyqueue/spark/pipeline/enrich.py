@@ -82,7 +82,7 @@ def marked(events: DataFrame) -> DataFrame:
         "dies": is_(Kind.FAILED) & (F.col("dead_here") | (F.col("lapsed") & F.col("dead_near"))),
         "cause": is_(Kind.FAILED) | (is_(Kind.DEAD) & ~F.col("explained")),
         "claimed": F.coalesce("claimed", F.when(F.col("lapsed"), F.col("claim"))),
-        "sent": F.coalesce("sent", "told_sent"),
+        "sent": F.coalesce("sent", "known_sent"),
     }
     return _timed(seen.withColumns(columns)).drop(*_neighbours(), "subject", "written", "explained", "ends")
 
@@ -101,7 +101,7 @@ def _neighbours() -> dict[str, Column]:
     dead, claimed_at = is_(Kind.DEAD), F.when(is_(Kind.CLAIMED), F.col("at"))
     near = of_one.orderBy(F.unix_micros("at")).rangeBetween(-_NEAR, _NEAR)
     return {
-        "told_sent": F.min("sent").over(of_one),
+        "known_sent": F.min("sent").over(of_one),
         "first_sent": F.min(F.when(is_(Kind.SENT), F.col("written"))).over(of_one),
         "last_done": F.max(F.when(is_(Kind.DONE), F.col("at"))).over(of_one),
         "last_claim": F.max(claimed_at).over(of_one),

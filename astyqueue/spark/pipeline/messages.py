@@ -19,7 +19,7 @@ from astyqueue.units import SECOND
 _FIXED: Final = ("row", "key", "task", "schedule", "tenant", "sent", "due")
 _HEADERS: Final = ("task", "schedule", "tenant")
 _STATES: Final = {Kind.DONE: "done", Kind.DEAD: "dead", Kind.CANCELLED: "cancelled", Kind.CLAIMED: "in flight"}
-#: The events of which the last one is overtaken by the end of the message, even if it is told a moment after that.
+#: Events after which the message goes on: its end counts as later, even if it is dated a moment before them.
 _PASSED: Final = tuple(kind.value for kind in (Kind.SENT, Kind.CLAIMED, Kind.FAILED, Kind.RETRIED, Kind.RELEASED))
 #: Microseconds at most between a claim and its event.
 _LATE: Final = SECOND

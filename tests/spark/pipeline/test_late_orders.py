@@ -63,7 +63,7 @@ def test_a_dead_letter_that_is_redriven_days_after_it_was_sent_waits_again(table
 def test_a_command_on_a_message_counts_for_its_task_and_its_tenant(tables: Tables, queue: str, count: str) -> None:
     for grain, member in (("task", "bill"), ("tenant", "acme")):
         found = tables.rows(FACTS, queue=queue, grain=grain, member=member)
-        assert sum(row[count] for row in found if isinstance(row[count], int)) == 1
+        assert [row[count] for row in found if row[count]] == [1]
 
 
 def test_a_message_that_was_sent_with_a_batch_of_earlier_days_stays_when_those_are_read_again(tables: Tables) -> None:
