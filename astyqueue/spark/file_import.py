@@ -49,6 +49,8 @@ _KINDS: Final[Mapping[str, str]] = {
     "json": "JSON with one object a line",
     "parquet": "Parquet",
 }
+#: The first characters of names that Spark passes over.
+_PASSED_OVER: Final = ("_", ".")
 #: Bytes of a file in one task: small, so that a retried task repeats little and progress is visible.
 _TASK_BYTES: Final = 4 * 1024 * 1024
 _LOOK: Final = SECOND // 5
@@ -71,12 +73,19 @@ class Reading:
 
     @classmethod
     def of(cls, path: Path, kind: str | None = None, *, infer: bool = False, merge: bool = False) -> Self:
-        """This file, of this kind ("csv", "json", "parquet"). Default: by its extension, else BadInput."""
+        """This file, of this kind ("csv", "json", "parquet"). Default: by its extension.
+
+        BadInput if its extension is another one, or if Spark reads no files of such names.
+        """
         known = kind or FORMATS.get(path.suffix.lower(), "")
         if known not in _READING:
             message = f"{path}: the kind of this file does not follow from its name; give one of {', '.join(_READING)}"
             raise BadInput(message)
-        return cls(path.resolve(), known, infer, merge)
+        found = path.resolve()
+        if found.name.startswith(_PASSED_OVER):
+            message = f"{path}: Spark reads no file whose name begins with '_' or '.': give it another name"
+            raise BadInput(message)
+        return cls(found, known, infer, merge)
 
     @property
     def description(self) -> str:

@@ -239,3 +239,9 @@ def test_what_the_session_of_its_caller_was_set_to_it_still_is(frames: Frames, t
 def test_a_file_of_an_unknown_kind_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="does not follow from its name"):
         Reading.of(tmp_path / "users.xls")
+
+
+@pytest.mark.parametrize("name", ["_users.csv", ".users.csv"])
+def test_a_file_whose_name_spark_passes_over_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(BadInput, match="Spark reads no file whose name begins"):
+        Reading.of(tmp_path / name)
