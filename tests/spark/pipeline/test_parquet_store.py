@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 
 from astyqueue import connect
 from astyqueue.cli import main
+from astyqueue.errors import BadInput
 from astyqueue.spark.pipeline import batch
 from astyqueue.spark.pipeline.batch import Span
 from astyqueue.spark.pipeline.folder_lock import locked
@@ -120,6 +121,15 @@ def test_an_earlier_day_that_a_killed_run_read_again_is_built_by_the_next_run(
     store.run(121 * HOUR)
     assert [(day["sent"], day["done"]) for day in store.tables.rows(FACTS, grain="queue")] == [(3, 3)]
     assert [row["state"] for row in store.tables.rows(MESSAGES)] == ["done"] * 3
+
+
+def test_a_queue_whose_folder_would_mean_no_queue_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    store = Store(spark, tmp_path / "lake")
+    name = "__HIVE_DEFAULT_PARTITION__"
+    store.add(Life("a", queue=name))
+    with pytest.raises(BadInput, match="cannot have tables"):
+        store.run(100, queues=[name])
+    assert not list(store.tables.out.rglob("*.parquet"))
 
 
 def test_rows_that_turn_up_for_a_day_after_the_days_were_counted_replace_nothing(
