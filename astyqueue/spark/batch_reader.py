@@ -115,13 +115,12 @@ def read_history(
 
 def _slices(queue: Looking, reading: Reading) -> list[HistorySlice]:
     """The buckets of each selected day that are not empty."""
+    if reading.rows:
+        message = "option rows: history does not lie in the rows of a queue: select from it by since and until"
+        raise BadSetting(message)
     now, kept = queue.process.now(), queue.settings.behaviour.history_kept_us
     since = now - kept if reading.since is None else reading.since
-    selected = [
-        part
-        for part in history_slices(queue.ring, since, now + _AHEAD if reading.until is None else reading.until)
-        if _is_selected(reading, part.row)
-    ]
+    selected = history_slices(queue.ring, since, now + _AHEAD if reading.until is None else reading.until)
     there: list[HistorySlice] = []
     for first in range(0, len(selected), _PROBES):
         some = selected[first : first + _PROBES]
@@ -148,7 +147,7 @@ def _rows(ring: Ring, reading: Reading) -> list[str]:
     if unknown := set(reading.rows) - set(rows):
         message = f"option rows: queue {ring.queue!r} has no row {', '.join(sorted(unknown))}; its first is {rows[0]}"
         raise BadSetting(message)
-    selected = [row for row in rows if _is_selected(reading, row)]
+    selected = [row for row in rows if not reading.rows or row in reading.rows]
     if reading.table != ENTRIES or reading.since is None or reading.until is None:
         return selected
     shards = _time_shards(ring, reading.since, reading.until)
@@ -160,10 +159,6 @@ def _time_shards(ring: Ring, since: int, until: int) -> set[int]:
     length, count = ring.layout.time_shard_us, ring.layout.time_shards
     first, last = since // length, max(since, until - 1) // length
     return {turn % count for turn in range(first, min(last, first + count) + 1)}
-
-
-def _is_selected(reading: Reading, row: str) -> bool:
-    return not reading.rows or row in reading.rows
 
 
 def _within(reading: Reading, id_: MessageId) -> bool:

@@ -15,7 +15,7 @@ from astyqueue.errors import AstyqueueError
 from astyqueue.text import duration_setting_text
 
 #: Our own errors quoted in the text; the one that was raised last comes last.
-_OURS: Final = re.compile(r"astyqueue\.errors\.(\w+): (.+)")
+_OURS: Final = re.compile(r"astyqueue\.(?:errors|spark(?:\.\w+)+)\.(\w+): (.+)")
 #: The reasons in a Java stack trace, the root cause last; the first follows the name of the call.
 _CAUSE: Final = re.compile(r"^(?:Caused by)?: [\w.$]+: (.+)", re.MULTILINE)
 #: What Spark puts around its sentences: the name of the error condition, and the SQLSTATE with all that follows it.

@@ -40,7 +40,7 @@ FORMATS: Final[Mapping[str, str]] = {
 }
 #: A line that cannot be read ends the run: no message is made from a part of a line.
 _READING: Final[Mapping[str, Mapping[str, str]]] = {
-    "csv": {"header": "true", "mode": "FAILFAST"},
+    "csv": {"header": "true", "mode": "FAILFAST", "escape": '"'},
     "json": {"mode": "FAILFAST"},
     "parquet": {},
 }
@@ -49,6 +49,8 @@ _KINDS: Final[Mapping[str, str]] = {
     "json": "JSON with one object a line",
     "parquet": "Parquet",
 }
+#: The first characters of names that Spark passes over.
+_PASSED_OVER: Final = ("_", ".")
 #: Bytes of a file in one task: small, so that a retried task repeats little and progress is visible.
 _TASK_BYTES: Final = 4 * 1024 * 1024
 _LOOK: Final = SECOND // 5
@@ -71,12 +73,19 @@ class Reading:
 
     @classmethod
     def of(cls, path: Path, kind: str | None = None, *, infer: bool = False, merge: bool = False) -> Self:
-        """This file, of this kind ("csv", "json", "parquet"). Default: by its extension, else BadInput."""
+        """This file, of this kind ("csv", "json", "parquet"). Default: by its extension.
+
+        BadInput if its extension is another one, or if Spark reads no files of such names.
+        """
         known = kind or FORMATS.get(path.suffix.lower(), "")
         if known not in _READING:
             message = f"{path}: the kind of this file does not follow from its name; give one of {', '.join(_READING)}"
             raise BadInput(message)
-        return cls(path.resolve(), known, infer, merge)
+        found = path.resolve()
+        if found.name.startswith(_PASSED_OVER):
+            message = f"{path}: Spark reads no file whose name begins with '_' or '.': give it another name"
+            raise BadInput(message)
+        return cls(found, known, infer, merge)
 
     @property
     def description(self) -> str:
@@ -157,6 +166,7 @@ class Bulk:
         self._manifest.note(known)  # before the first row: another run must use the same names, hence the same ids
         with self._watched(progress):
             writing.save()
+        _check_content(file, known)
         return int(counted.get["rows"])
 
     @contextlib.contextmanager
@@ -194,6 +204,16 @@ class Bulk:
             return 0.0
         stages = [info for stage in tracker.getActiveStageIds() if (info := tracker.getStageInfo(stage))]
         return sum(one.numCompletedTasks for one in stages) / max(1, sum(one.numTasks for one in stages))
+
+
+def _check_content(file: Reading, known: Known) -> None:
+    """BadInput if the file is another one than was looked up in the manifest, which may be hours ago."""
+    if _content(file.path) != known.content:
+        message = (
+            f"{file.path} changed while this command ran, so it is not recorded as sent: run this again when "
+            "nothing writes to the file. It sends only what is missing"
+        )
+        raise BadInput(message)
 
 
 def _check(file: Reading, rows: DataFrame, wanted: str | None) -> None:

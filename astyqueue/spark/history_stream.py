@@ -127,11 +127,17 @@ class HistoryStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._until = self._horizon()
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
-        """The end of the batch that begins at `start`, never before it. HistoryGone if unread events have expired."""
+        """The end of the batch that begins at `start`, never before it. HistoryGone if unread events have expired.
+
+        The first batch may be empty: it puts the start of the stream into the checkpoint. Without it a stream that is
+        stopped before there are events would begin at another moment when it is started again.
+        """
         until = self._horizon() if self._until is None else self._until
         queue = looking(self._following.place)
         position = Position.of(start, queue.ring)
         self._check_kept(queue, position, until + self._following.lag)
+        if position.initial and until <= position.least:
+            return position.to(position.least).offset()
         if until <= position.least or not _worth_a_batch(queue, position, until):
             return start
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
@@ -178,11 +184,11 @@ class HistoryStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def _worth_a_batch(queue: Looking, position: Position, until: int) -> bool:
-    """Whether there are events, or the time without any is long enough to move on.
+    """Whether there are events, it is the first batch, or the time without any is long enough to move on.
 
     Moving on saves reading the same empty slices again, and keeps the position from falling behind the kept history.
     """
-    if until - position.least >= min(_QUIET, queue.settings.behaviour.history_kept_us // 2):
+    if position.initial or until - position.least >= min(_QUIET, queue.settings.behaviour.history_kept_us // 2):
         return True
     left = _between(queue.ring, position, position.to(until))
     return any(queue.run(read_one(replace(part.slice(1), values=False))) for part in left)

@@ -97,7 +97,7 @@ class RedriveByQuery:
         """
         queue = sending(self._place, create=False)
         pace, report, record = Pace(rate), RedriveReport(), _Audit(audit, self._place.queue, self.where)
-        for page in self._pages(_PAGE if rate is None else max(1, min(_PAGE, int(rate / 10)))):
+        for page in self._pages(_PAGE if rate is None else max(1, int(min(_PAGE, rate / 10)))):
             if cancelled():
                 break
             pace.keep(len(page))

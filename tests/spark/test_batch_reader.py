@@ -2,12 +2,14 @@ from __future__ import annotations
 
 import json
 from datetime import UTC
+from pathlib import Path
 
 import pytest
 from pyspark.errors import AnalysisException
 
 from astyqueue import Message, connect
 from astyqueue.clock import SystemClock, instant
+from astyqueue.errors import BadSetting
 from astyqueue.model.event import Event, Kind
 from astyqueue.protocol import steps
 from astyqueue.protocol.history import DAY, record_events
@@ -166,3 +168,17 @@ def test_what_cannot_be_read_says_why(frames: Frames, options: dict[str, str], t
     given = {"url": frames.url, "queue": "emails"} | options
     with pytest.raises(AnalysisException, match=told):
         frames.spark.read.format("astyqueue").options(**given).load().collect()
+
+
+def test_rows_of_a_queue_do_not_select_history(place: Place) -> None:
+    with connect(place.url) as connection:
+        row = connection.queue("emails").core.ring.rows()[0]
+    reading = Reading.of({"url": place.url, "queue": "emails", "table": "history", "rows": row})
+    with pytest.raises(BadSetting, match="option rows: history does not lie in the rows of a queue"):
+        QueueReader(reading, schema_of("history")).partitions()
+
+
+def test_the_guide_lists_the_columns_of_each_table() -> None:
+    page = (Path(__file__).parents[2] / "docs/how-to/spark.md").read_text()
+    [told] = [line for line in page.splitlines() if line.startswith("| `history` | `queue`")]
+    assert told.split("|")[2].replace("`", "").split() == schema_of("history").names

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import os
 import stat
+from csv import writer
 from pathlib import Path
 from threading import Event
 
@@ -76,6 +77,34 @@ def test_a_run_that_broke_off_goes_on_where_it_was(frames: Frames, tmp_path: Pat
     assert "20" in rest
     assert bulk(frames, tmp_path).send([first, broken]).skipped == 2
     assert drained(queue) == []
+
+
+def test_a_file_that_changes_before_all_of_it_was_sent_is_not_recorded_as_sent(frames: Frames, tmp_path: Path) -> None:
+    queue = frames.queue()
+    first, second = csv(tmp_path, "first.csv", range(3)), csv(tmp_path, "second.csv", range(3, 6))
+    before = second.path.read_text()
+
+    def grown(now: Progress) -> None:
+        if (now.file, now.sent) == ("first.csv", first.size):
+            csv(tmp_path, "second.csv", range(6, 9))
+
+    with pytest.raises(BadInput, match=r"changed while .*again"):
+        bulk(frames, tmp_path).send([first, second], grown)
+    second.path.write_text(before)
+    assert bulk(frames, tmp_path).send([first, second]).skipped == 1
+    ids = {str(body["id"]) for body in drained(queue) if isinstance(body, dict)}
+    assert ids >= {str(number) for number in range(6)}
+
+
+def test_quotes_in_a_csv_file_are_doubled_as_spreadsheets_write_them(frames: Frames, tmp_path: Path) -> None:
+    queue = frames.queue()
+    path = tmp_path / "quoted.csv"
+    names = ['he said "hi"', 'a "b", c', '"', "back\\slash", "ends \\"]
+    with path.open("w", newline="") as file:
+        writer(file).writerows([("id", "name"), *enumerate(names)])
+    bulk(frames, tmp_path).send([Reading.of(path)])
+    found = {body["id"]: body["name"] for body in drained(queue) if isinstance(body, dict)}
+    assert found == {str(number): name for number, name in enumerate(names)}
 
 
 class Committing(Bulk):
@@ -210,3 +239,9 @@ def test_what_the_session_of_its_caller_was_set_to_it_still_is(frames: Frames, t
 def test_a_file_of_an_unknown_kind_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="does not follow from its name"):
         Reading.of(tmp_path / "users.xls")
+
+
+@pytest.mark.parametrize("name", ["_users.csv", ".users.csv"])
+def test_a_file_whose_name_spark_passes_over_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(BadInput, match="Spark reads no file whose name begins"):
+        Reading.of(tmp_path / name)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import math
 import stat
 from pathlib import Path
 
@@ -61,6 +62,13 @@ def test_a_redrive_that_is_cancelled_stops_between_two_commits(frames: Frames, t
     report = query.carry_out(tmp_path / "audit.jsonl", rate=100, cancelled=lambda: next(asked))
     assert report.redriven == 10
     assert queue.counts().dead == 20
+
+
+def test_a_redrive_at_an_infinite_rate_does_not_wait(frames: Frames, tmp_path: Path) -> None:
+    queue = frames.queue()
+    bury(queue, ["timeout"])
+    query = RedriveByQuery(frames.spark, frames.url, "emails", where="true")
+    assert query.carry_out(tmp_path / "audit.jsonl", rate=math.inf).redriven == 1
 
 
 def test_a_condition_that_spark_does_not_understand_is_refused(frames: Frames) -> None:

@@ -80,6 +80,19 @@ def test_a_stream_on_which_nothing_happens_has_no_batches_but_one_in_an_hour(
     assert until(following.latestOffset(at(now - 50 * MINUTE), limit)) >= now
 
 
+@pytest.mark.parametrize("lag", ["0s", "60s"])
+def test_the_first_batch_records_where_a_stream_began_although_there_are_no_events_yet(
+    place: Place, queue: MessageQueue, lag: str
+) -> None:
+    following = stream(place, lag=lag)
+    start = following.initialOffset()
+    began = following.latestOffset(start, ReadAllAvailable())
+    assert (began != start, following.latestOffset(began, ReadAllAvailable()) == began or lag == "0s") == (True, True)
+    tell(queue, [until(began) + SECOND])
+    started_again = stream(place, lag=lag)
+    assert read(started_again, json.loads(json.dumps(began)), at(until(began) + 2 * SECOND)) == [0]
+
+
 def test_a_bucket_with_few_events_does_not_go_ahead_of_the_others(place: Place, queue: MessageQueue) -> None:
     now = SystemClock().now()
     tell(queue, [now - 8 * HOUR + number * MINUTE for number in range(300)])

@@ -200,7 +200,8 @@ def stream(
 
     output, place = _output(as_json=as_json), named(url)
     names = list(_behaviours(place, queues))
-    since = _instant(options["since"]) or _clock().now() - _FIRST_RUN_READS
+    asked = _instant(options["since"])
+    since = _clock().now() - _FIRST_RUN_READS if asked is None else asked
     watermark = f"{as_microseconds(options['watermark'])} microseconds"
     objectives = _objectives(options)
     with spark_session(options["master"], name=_NAME, level="ERROR", settings=_SETTINGS) as spark:

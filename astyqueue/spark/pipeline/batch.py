@@ -14,13 +14,14 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name that all of Spark's own examples use
 
 from astyqueue.clock import Clock, SystemClock, instant
+from astyqueue.model.event import Kind
 from astyqueue.spark.connections import looking
 from astyqueue.spark.errors import check_kept
 from astyqueue.spark.options import Place, everywhere
 from astyqueue.spark.pipeline import manifest as manifests
-from astyqueue.spark.pipeline.enrich import marked
+from astyqueue.spark.pipeline.enrich import is_, marked
 from astyqueue.spark.pipeline.manifest import Manifest, ReadSoFar
-from astyqueue.spark.pipeline.messages import joined, messages, waited_once
+from astyqueue.spark.pipeline.messages import joined, messages, with_messages
 from astyqueue.spark.pipeline.parquet_store import Day, Lake, Writer, days_of, only
 from astyqueue.spark.pipeline.schemas import APART, ATTEMPTS, EVENTS, FACTS, FAILURES, MESSAGES, SCHEDULES, Table
 from astyqueue.spark.pipeline.slo import Objectives
@@ -122,20 +123,25 @@ class Job:
         fresh = reduce(DataFrame.unionByName, frames).persist()
         try:
             touched = days_of(fresh)
+            changed = {Day(day.queue, day.day - timedelta(days=back)) for day in touched for back in (0, 1)}
+            self._begin(before, changed)
             self._land(writer, fresh, touched)
         finally:
             fresh.unpersist()
         landed = (day for queue in ranges for day in self._lake.days(EVENTS, queue))
         unbuilt = {day for day in landed if day.day not in before.built(day.queue)}
-        days = {Day(day.queue, day.day - timedelta(days=back)) for day in touched for back in (0, 1)} | unbuilt
-        built = self._rebuild(writer, days)
+        built = self._rebuild(writer, changed | unbuilt)
         self._note(before, {queue: (marks[queue], *interval) for queue, interval in ranges.items()}, built.days)
         return Built(built.days, built.events, ranges)
 
     def _land(self, writer: Writer, fresh: DataFrame, touched: Collection[Day]) -> None:
-        """Add events to those in the table, each once. Of duplicates a `lost` one wins: a loss is known later."""
+        """Add events to those in the table, each once. Of duplicates a `lost` one wins: a loss is known later.
+
+        Events that this version cannot read are the same if what is stored is.
+        """
         together = self._lake.read(EVENTS, touched).unionByName(fresh)
-        same = Window.partitionBy(*APART).orderBy(F.col("lost").desc_nulls_last())
+        unread = is_(Kind.UNKNOWN) | F.coalesce("message", "key").isNull()
+        same = Window.partitionBy(*APART, F.when(unread, F.col("raw"))).orderBy(F.col("lost").desc_nulls_last())
         writer.write(
             EVENTS, together.withColumn("rank", F.row_number().over(same)).where("rank = 1").drop("rank"), touched
         )
@@ -143,42 +149,67 @@ class Job:
     def rebuild(self, days: Collection[Day]) -> Built:
         """Rebuild the other tables for these days from the table of events, and update messages sent earlier."""
         with configured(self._spark, UTC), self._lake.writer(wait=self._wait) as writer:
+            before = manifests.load(self._lake.folder)
+            self._begin(before, days)
             built = self._rebuild(writer, days)
-            self._store(manifests.load(self._lake.folder), built.days)
+            self._store(before, built.days)
             return built
+
+    def _begin(self, before: Manifest, days: Iterable[Day]) -> None:
+        """Record that these days are not built now, so that the next run builds them if this one is killed."""
+        unbuilt = before.without(days)
+        if unbuilt != before:
+            manifests.store(self._lake.folder, unbuilt)
 
     def _rebuild(self, writer: Writer, days: Collection[Day]) -> Built:
         if not days:
             return Built()
-        around = {Day(day.queue, day.day + timedelta(days=ahead)) for day in days for ahead in (0, 1)}
-        known = marked(self._lake.read(EVENTS, around)).persist()
+        known = marked(self._lake.read(EVENTS, _around(days))).persist()
         try:
             counted = days_of(known)
-            there = sorted(counted.keys() & set(days))
-            of_days = waited_once(known.where(only(there)), self._update_messages(writer, known, around))
+            landed = {day for queue in {day.queue for day in days} for day in self._lake.days(EVENTS, queue)}
+            there = sorted((counted.keys() | landed) & set(days))  # all events of a day may be lost since
+            of_days = with_messages(known.where(only(there)), self._update_messages(writer, known, days))
             _write(writer, ATTEMPTS, attempts(of_days), there)
             _write(writer, FACTS, facts(of_days, self._objectives, self._percentiles), there)
             _write(writer, FAILURES, failures(of_days), there)
             _write(writer, SCHEDULES, schedules(of_days, self._percentiles), there)
-            return Built(tuple(there), sum(counted[day] for day in there))
+            return Built(tuple(there), sum(counted.get(day, 0) for day in there))
         finally:
             known.unpersist()
 
-    def _update_messages(self, writer: Writer, known: DataFrame, read: Collection[Day]) -> DataFrame:
+    def _update_messages(self, writer: Writer, known: DataFrame, built: Collection[Day]) -> DataFrame:
         """Merge messages in these events into the table, whenever they were sent; returns the rows of their days.
 
-        The old row of a message is dropped if all days from its sending to its last change are in `read`: some of the
-        events that it was made of may be lost since.
+        The old row of a message is dropped if all days from its sending to its last change were read: some of the
+        events that it was made of may be lost since. A message that was only sent is kept: that event may lie on a
+        later day, and is never lost.
         """
-        found = messages(known).persist()
+        found = messages(self._placed(known)).persist()
         try:
-            days = days_of(found)
+            read, days = _around(built), days_of(found).keys() | set(built)
             life = F.sequence(F.to_date("sent"), F.to_date("changed"))
-            others = self._lake.read(MESSAGES, days).where(~F.forall(life, lambda day: only(read, day)))
+            lasting = ~F.forall(life, lambda day: only(read, day)) | (F.col("event") == Kind.SENT.value)
+            others = self._lake.read(MESSAGES, days).where(lasting)
             _write(writer, MESSAGES, joined(others.unionByName(found)), days)
         finally:
             found.unpersist()
         return self._lake.read(MESSAGES, days)
+
+    def _placed(self, known: DataFrame) -> DataFrame:
+        """These events with the moment of sending of messages that were sent on days before, from their rows.
+
+        The events of deletions and redrives lack it.
+        """
+        is_placed = F.col("message").isNull() | F.col("sent").isNotNull()
+        unplaced = known.where(~is_placed & ~is_(Kind.SENT)).select("queue", "message").distinct()
+        queues = {row["queue"] for row in unplaced.select("queue").distinct().collect()}
+        if not queues:
+            return known
+        rows = self._lake.read(MESSAGES, {day for queue in queues for day in self._lake.days(MESSAGES, queue)})
+        sent = rows.select("queue", "message", F.col("sent").alias("its_sent"))
+        placed = known.join(sent.join(unplaced, ["queue", "message"], "left_semi"), ["queue", "message"], "left")
+        return placed.withColumn("sent", F.coalesce("sent", "its_sent")).drop("its_sent")
 
     def _note(self, before: Manifest, read: Mapping[str, tuple[int | None, int, int]], built: Iterable[Day]) -> None:
         """Record for later runs up to when each queue was read, and which days were built.
@@ -204,6 +235,11 @@ class Job:
         manifests.store(self._lake.folder, manifest.with_percentiles(built, approximate=self._approximately))
 
 
+def _around(built: Collection[Day]) -> set[Day]:
+    """The days whose events are read to build these: an attempt may end on the next day."""
+    return {Day(day.queue, day.day + timedelta(days=ahead)) for day in built for ahead in (0, 1)}
+
+
 def _write(writer: Writer, table: Table, frame: DataFrame, days: Collection[Day]) -> None:
     log_event(_log, logging.INFO, "pipeline_writes", table=table.name)
     writer.write(table, frame, days)
@@ -213,8 +249,9 @@ def summary(built: Built) -> str:
     """The result of a run in one line."""
     if not built.days:
         return "nothing new was read"
-    first, last = built.days[0].day, built.days[-1].day
-    days = f"{first}" if first == last else f"{len(built.days)} days ({first} to {last})"
+    of_any = {day for _, day in built.days}
+    first, last = min(of_any), max(of_any)
+    days = f"{first}" if first == last else f"{len(of_any)} days ({first} to {last})"
     ends = max(until for _, until in built.read.values())
     return f"built {days} from {built.events:,} events, read up to {instant(ends):%Y-%m-%d %H:%M:%S} UTC"
 

@@ -46,8 +46,8 @@ def marked(events: DataFrame) -> DataFrame:
 
     The further columns are `day`, `row` (of the message), `outcome` (if the event ends an attempt, or is a claim
     without an end: done, failed, released, dead, cancelled, expired, open), `settles` (the done or dead that counts),
-    `dies` (a failure that made a dead letter) and `cause` (a failure, or a death that no failure explains). `claimed`
-    and `ran` are filled in where other events have them, and every attempt has `waited`.
+    `dies` (a failure that made a dead letter) and `cause` (a failure, or a death that no failure explains). `sent`,
+    `claimed` and `ran` are filled in where other events have them, and every attempt has `waited`.
 
     A sent event occurs once, with the moment of sending as `at`: it may have been written later, and by two tasks of
     Spark. Builds reach one day back, and so does this: if the message was sent before the day before the event, `at`
@@ -82,6 +82,7 @@ def marked(events: DataFrame) -> DataFrame:
         "dies": is_(Kind.FAILED) & (F.col("dead_here") | (F.col("lapsed") & F.col("dead_near"))),
         "cause": is_(Kind.FAILED) | (is_(Kind.DEAD) & ~F.col("explained")),
         "claimed": F.coalesce("claimed", F.when(F.col("lapsed"), F.col("claim"))),
+        "sent": F.coalesce("sent", "known_sent"),
     }
     return _timed(seen.withColumns(columns)).drop(*_neighbours(), "subject", "written", "explained", "ends")
 
@@ -100,6 +101,7 @@ def _neighbours() -> dict[str, Column]:
     dead, claimed_at = is_(Kind.DEAD), F.when(is_(Kind.CLAIMED), F.col("at"))
     near = of_one.orderBy(F.unix_micros("at")).rangeBetween(-_NEAR, _NEAR)
     return {
+        "known_sent": F.min("sent").over(of_one),
         "first_sent": F.min(F.when(is_(Kind.SENT), F.col("written"))).over(of_one),
         "last_done": F.max(F.when(is_(Kind.DONE), F.col("at"))).over(of_one),
         "last_claim": F.max(claimed_at).over(of_one),

@@ -60,6 +60,17 @@ class Manifest(BaseModel):
         read = self.queues.get(queue)
         return read.days if read else ()
 
+    def without(self, days: Iterable[tuple[str, date]]) -> Manifest:
+        """The same as if these days of queues had not been built yet."""
+        gone = set(days)
+        queues = {
+            queue: read.model_copy(
+                update={"days": {day: at for day, at in read.days.items() if (queue, day) not in gone}}
+            )
+            for queue, read in self.queues.items()
+        }
+        return self.model_copy(update={"queues": queues})
+
     def with_percentiles(self, built: Iterable[tuple[str, date]], *, approximate: bool) -> Manifest:
         """The same after these days of queues were built with approximate or with exact percentiles."""
         days = {queue: set(read.approximate) for queue, read in self.queues.items()}

@@ -17,9 +17,10 @@ from astyqueue.spark.pipeline.schemas import MESSAGES
 from astyqueue.units import SECOND
 
 _FIXED: Final = ("row", "key", "task", "schedule", "tenant", "sent", "due")
+_HEADERS: Final = ("task", "schedule", "tenant")
 _STATES: Final = {Kind.DONE: "done", Kind.DEAD: "dead", Kind.CANCELLED: "cancelled", Kind.CLAIMED: "in flight"}
-
-
+#: Events after which the message goes on: its end counts as later, even if it is dated a moment before them.
+_PASSED: Final = tuple(kind.value for kind in (Kind.SENT, Kind.CLAIMED, Kind.FAILED, Kind.RETRIED, Kind.RELEASED))
 #: Microseconds at most between a claim and its event.
 _LATE: Final = SECOND
 
@@ -31,10 +32,10 @@ def messages(events: DataFrame) -> DataFrame:
     each = events.where(F.col("message").isNotNull()).withColumns(
         {
             "sent": F.coalesce("sent", F.when(is_(Kind.SENT), F.col("at"))),
-            # The claim of an ended attempt and an expired lease are written late and do not change the state; sent is
-            # first.
+            # The claim of an ended attempt and an expired lease are written late and do not change the state, and what
+            # an unknown event changed is unknown; sent is first.
             "changed": F.when(is_(Kind.SENT), F.least("sent", "at")).when(
-                ~(is_(Kind.CLAIMED) & F.col("outcome").isNull()) & ~F.col("lapsed"), F.col("at")
+                ~(is_(Kind.CLAIMED) & F.col("outcome").isNull()) & ~F.col("lapsed") & ~is_(Kind.UNKNOWN), F.col("at")
             ),
             "event": F.col("kind"),
             "attempts": F.col("attempt"),
@@ -70,16 +71,25 @@ def joined(rows: DataFrame) -> DataFrame:
     return _judged(flat.where(F.col("sent").isNotNull() & F.col("changed").isNotNull())).select(*MESSAGES.schema.names)
 
 
-def waited_once(events: DataFrame, rows: DataFrame) -> DataFrame:
-    """Marked events, with `waited` only where it is the wait until a handler of the message first began."""
-    first = rows.select("queue", "message", F.col("waited").alias("first_wait"))
-    waited = F.when(F.col("waited") == F.col("first_wait"), F.col("waited"))
-    return events.join(first, ["queue", "message"], "left").withColumn("waited", waited).drop("first_wait")
+def with_messages(events: DataFrame, rows: DataFrame) -> DataFrame:
+    """Marked events with what the rows of their messages know.
+
+    `waited` stays only where it is the wait until a handler of the message first began. An event of a command, such as
+    a deletion, lacks the headers of the message, so that it would count for no task and no tenant.
+    """
+    known = rows.select("queue", "message", *[F.col(name).alias(f"its_{name}") for name in ("waited", *_HEADERS)])
+    waited = F.when(F.col("waited") == F.col("its_waited"), F.col("waited"))
+    headers = {name: F.coalesce(name, f"its_{name}") for name in _HEADERS}
+    of_both = events.join(known, ["queue", "message"], "left").withColumns({"waited": waited, **headers})
+    return of_both.select(*events.columns)
 
 
 def _order() -> Column:
-    """The order of the events of a message; a claim may be written a moment after the end of its attempt."""
-    late = F.when(F.col("event") == Kind.CLAIMED.value, _LATE).otherwise(0)
+    """The order of the events of a message; a claim may be written a moment after the end of its attempt.
+
+    So what settles a message is after a claim of the same moment, and what a claim may follow at once is before it.
+    """
+    late = F.when(F.col("event").isin(*_PASSED), _LATE).otherwise(0)
     return F.struct(F.unix_micros("changed") - late, numbered("event")).alias("order")
 
 

@@ -16,7 +16,7 @@ from pyarrow import parquet
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that all of Spark's own examples use
 
-from astyqueue.errors import AstyqueueError
+from astyqueue.errors import AstyqueueError, BadInput
 from astyqueue.spark.pipeline.folder_lock import locked
 from astyqueue.spark.pipeline.schemas import PARTITIONS, Table
 from astyqueue.spark.session import literally, on_disk
@@ -27,6 +27,8 @@ _ROWS: Final = 5_000_000
 _READERS: Final = 0o666
 #: The folder of files that are not complete yet; readers skip names with a leading underscore.
 _STAGED: Final = "_staged"
+#: The name of a folder of rows without a value, in Spark, Hive and Arrow.
+_NO_VALUE: Final = "__HIVE_DEFAULT_PARTITION__"
 #: Names of writers: the batch job writes all tables but `live`, the stream writes `live`.
 BATCH: Final = "batch"
 LIVE_WRITER: Final = "live"
@@ -158,6 +160,11 @@ class FilesLost(AstyqueueError):
 
 
 def _named(queue: str) -> str:
+    if queue == _NO_VALUE:
+        message = (
+            f"queue {queue} cannot have tables: its folder is that of rows without a queue. Name other queues (-Q)"
+        )
+        raise BadInput(message)
     return f"queue={quote(queue, safe='')}"
 
 

@@ -83,12 +83,19 @@ class Life:
 
     def cancelled(self, at: float) -> Life:
         """Somebody deleted it."""
-        return self._tell(at, Kind.CANCELLED, why="deleted")
+        return self._order(at, Kind.CANCELLED, why="deleted")
 
     def redriven(self, at: float) -> Life:
         """It is no dead letter any more."""
         self._attempt = 0
-        return self._tell(at, Kind.REDRIVEN)
+        return self._order(at, Kind.REDRIVEN)
+
+    def _order(self, at: float, kind: Kind, *, why: str = "") -> Life:
+        """A command on it, whose event has of the message only its id and its key."""
+        about = self._about
+        moment = NOON + int(at * SECOND)
+        self.events.append(Event(moment, kind, about.queue, about.message, key=about.key, worker="desk1:9:dd", why=why))
+        return self
 
     def _ending(self) -> dict[str, int]:
         return {"claimed": self._claimed, "began": self._began}

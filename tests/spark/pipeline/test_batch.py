@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import shutil
+from dataclasses import replace
 from datetime import date, timedelta
 from pathlib import Path
 from typing import Final
@@ -16,6 +17,7 @@ from astyqueue.spark.errors import HistoryGone
 from astyqueue.spark.pipeline import manifest
 from astyqueue.spark.pipeline.batch import Built, Span, summary
 from astyqueue.spark.pipeline.manifest import BadManifest
+from astyqueue.spark.pipeline.parquet_store import Day
 from astyqueue.spark.pipeline.schemas import ATTEMPTS, EVENTS, FACTS, MESSAGES, SCHEDULES, SchemaDiffers
 from astyqueue.spark.session import configured
 from astyqueue.units import SECOND
@@ -157,6 +159,12 @@ def test_a_run_is_summed_up_in_one_line(after_100_seconds: Left) -> None:
     told = f"built 2026-03-14 from {events} events, read up to 2026-03-14 12:01:40 UTC"
     assert summary(after_100_seconds.built) == told
     assert events == 7 + 3 * 3 + 2
+
+
+def test_the_days_of_several_queues_are_summed_up_from_the_first_to_the_last() -> None:
+    days = [Day("a", TODAY), Day("a", TOMORROW), Day("b", TODAY - timedelta(days=9)), Day("b", TODAY)]
+    told = summary(Built(tuple(days), 8, {"a": (NOON, NOON), "b": (NOON, NOON)}))
+    assert told == "built 3 days (2026-03-05 to 2026-03-15) from 8 events, read up to 2026-03-14 12:00:00 UTC"
 
 
 def test_events_that_were_written_late_are_found_by_the_next_run(
@@ -364,6 +372,18 @@ def test_occurrences_that_were_skipped_at_one_moment_are_counted_each(store: Sto
     store.run(100)
     store.run(200)
     assert [row["skipped"] for row in store.tables.rows(SCHEDULES)] == [5]
+
+
+@pytest.mark.full
+def test_events_of_newer_kinds_at_one_moment_are_kept_each(store: Store) -> None:
+    sent = Life("a").events[0]
+    store.events = [
+        *(replace(sent, kind=Kind.UNKNOWN, raw=f"{number} {{}}") for number in (20, 21)),
+        *(Event(NOON, Kind.DONE, QUEUE, reason="this event cannot be read", raw=f"2 {name}") for name in "ab"),
+    ]
+    store.run(100)
+    store.run(200)
+    assert len(store.tables.rows(EVENTS)) == 4
 
 
 def rewritten(spark: SparkSession, day: Path, change: str) -> None:

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 
 from astyqueue.model.event import Kind
 from astyqueue.spark.pipeline.enrich import marked
-from astyqueue.spark.pipeline.messages import joined, messages, waited_once
+from astyqueue.spark.pipeline.messages import joined, messages, with_messages
 from astyqueue.spark.pipeline.schemas import ATTEMPTS, FACTS, FAILURES, MESSAGES, SCHEDULES
 from astyqueue.spark.pipeline.slo import Objectives
 from astyqueue.spark.pipeline.transforms import approximate, attempts, facts, failures, schedules
@@ -46,7 +46,7 @@ def events(spark: SparkSession) -> DataFrame:
         for event in (occurrence, replace(occurrence, kind=Kind.SENT, key=None, slot=None))
     ]
     known = marked(frame(spark, [*some, *occurrences]))
-    return waited_once(known, messages(known)).persist()
+    return with_messages(known, messages(known)).persist()
 
 
 def rows(frame: DataFrame, *columns: str) -> dict[object, Row]:
@@ -212,3 +212,21 @@ def test_a_lease_that_ran_out_is_told_after_the_message_was_claimed_again_and_do
     assert sorted(found) == ["done", "expired"]
     assert (found["expired"]["host"], found["done"]["host"]) == ("host1", "host2")
     assert [row["state"] for row in messages(known).collect()] == ["done"]
+
+
+@pytest.mark.parametrize("before", ["sent", "released", "failed"])
+def test_a_message_that_is_claimed_at_once_is_in_flight(spark: SparkSession, before: str) -> None:
+    life = Life("a")
+    if before != "sent":
+        getattr(life.claimed(1), before)(2)
+    waiting = [row["state"] for row in messages(marked(frame(spark, life.events))).collect()]
+    life.claimed(2.1 if before != "sent" else 0.1, "host2:9:cc")
+    claimed = [row["state"] for row in messages(marked(frame(spark, life.events))).collect()]
+    assert (waiting, claimed) == (["waiting"], ["in flight"])
+
+
+def test_an_event_of_a_kind_that_is_not_known_does_not_change_the_state(spark: SparkSession) -> None:
+    life = Life("a").claimed(1).done(2)
+    newer = replace(life.events[-1], at=life.events[-1].at + SECOND, kind=Kind.UNKNOWN, raw="99 {}")
+    [row] = messages(marked(frame(spark, [*life.events, newer]))).collect()
+    assert (row["state"], row["event"]) == ("done", "done")

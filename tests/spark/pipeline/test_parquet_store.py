@@ -18,11 +18,14 @@ from pyspark.sql import SparkSession
 
 from astyqueue import connect
 from astyqueue.cli import main
+from astyqueue.errors import BadInput
 from astyqueue.spark.pipeline import batch
+from astyqueue.spark.pipeline.batch import Span
 from astyqueue.spark.pipeline.folder_lock import locked
 from astyqueue.spark.pipeline.parquet_store import BATCH, Day, Lake
 from astyqueue.spark.pipeline.schemas import ATTEMPTS, EVENTS, FACTS, MESSAGES
-from tests.spark.pipeline.histories import QUEUE, Life, frame, told
+from astyqueue.units import SECOND
+from tests.spark.pipeline.histories import NOON, QUEUE, Life, frame, told
 from tests.spark.pipeline.snapshots import HOUR, Store, Tables
 
 
@@ -102,6 +105,31 @@ def test_days_that_were_read_and_not_built_are_built_by_the_next_run(
     store.events = []
     store.run(7 * HOUR)
     assert [row["state"] for row in store.tables.rows(MESSAGES)] == ["done"]
+
+
+@pytest.mark.parametrize("step", ["marked", "attempts"])
+def test_an_earlier_day_that_a_killed_run_read_again_is_built_by_the_next_run(
+    spark: SparkSession, begun: Tables, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    store = Store(spark, begun.copied(tmp_path / "lake").out)
+    store.run(48 * HOUR)
+    store.add(Life("late", 10).claimed(20).done(30))
+    monkeypatch.setattr(batch, step, killing)
+    with pytest.raises(Killed):
+        store.run(120 * HOUR, Span(since=NOON, until=NOON + 3_600 * SECOND))
+    monkeypatch.undo()
+    store.run(121 * HOUR)
+    assert [(day["sent"], day["done"]) for day in store.tables.rows(FACTS, grain="queue")] == [(3, 3)]
+    assert [row["state"] for row in store.tables.rows(MESSAGES)] == ["done"] * 3
+
+
+def test_a_queue_whose_folder_would_mean_no_queue_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    store = Store(spark, tmp_path / "lake")
+    name = "__HIVE_DEFAULT_PARTITION__"
+    store.add(Life("a", queue=name))
+    with pytest.raises(BadInput, match="cannot have tables"):
+        store.run(100, queues=[name])
+    assert not list(store.tables.out.rglob("*.parquet"))
 
 
 def test_rows_that_turn_up_for_a_day_after_the_days_were_counted_replace_nothing(

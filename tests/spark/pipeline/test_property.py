@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 import pytest
 from pyspark.sql import SparkSession
@@ -12,7 +13,7 @@ from pyspark.sql import SparkSession
 from astyqueue.clock import instant
 from astyqueue.model.event import Event, Kind
 from astyqueue.spark.pipeline.enrich import marked
-from astyqueue.spark.pipeline.messages import messages, waited_once
+from astyqueue.spark.pipeline.messages import messages, with_messages
 from astyqueue.spark.pipeline.slo import Objectives
 from astyqueue.spark.pipeline.transforms import facts
 from astyqueue.units import SECOND
@@ -78,13 +79,15 @@ class Plain:
             if event.began is not None:
                 self.first_began[event.message] = min(event.began, self.first_began.get(event.message, event.began))
         after_failure: set[object] = set()
+        sent = {event.message: event for event in events if event.kind is Kind.SENT}
         for event in events:
             counts = event.kind is not Kind.DONE or last_done[event.message] == event.at
             explained = event.kind is Kind.DEAD and event.message in after_failure
             after_failure = (
                 (after_failure | {event.message}) if event.kind is Kind.FAILED else (after_failure - {event.message})
             )
-            for place in places(event):
+            about = sent[event.message]
+            for place in places(replace(event, task=about.task, tenant=about.tenant)):
                 self.add(place, event, counts=counts, explained=explained)
 
     def add(self, place: tuple[str, str, str], event: Event, *, counts: bool, explained: bool) -> None:
@@ -134,7 +137,7 @@ def test_facts_of_random_histories_are_those_that_plain_python_counts(spark: Spa
     plain = Plain(events)
     chance.shuffle(events)
     known = marked(frame(spark, events)).persist()
-    once = waited_once(known, messages(known))
+    once = with_messages(known, messages(known))
     found = {
         (row["queue"], row["grain"], row["member"]): row for row in facts(once, Objectives.read(["wait<=2s"])).collect()
     }

@@ -14,7 +14,7 @@ from pyarrow import parquet
 
 from astyqueue.spark.pipeline import manifest
 from astyqueue.spark.pipeline.manifest import Manifest, ReadSoFar
-from astyqueue.spark.pipeline.report.data import Days
+from astyqueue.spark.pipeline.report.data import Days, in_short, load
 from astyqueue.spark.pipeline.report.page import write
 
 ROOT = Path(__file__).parents[3]
@@ -60,6 +60,19 @@ def test_a_report_says_which_percentiles_are_approximate(lake: Path, days: Days 
     footer = (lake / "report.html").read_text().partition("<footer>")[2]
     assert said in footer
     assert ("Percentiles are exact" in footer) == said.startswith("Percentiles are exact")
+
+
+def test_a_service_level_counts_on_the_days_that_were_built_with_it(lake: Path) -> None:
+    manifest.store(lake, Manifest(queues={"emails": ReadSoFar(until_us=0, objective="end<=1h")}))
+    for day, objective, met in ((13, "wait<=10s", 1), (14, "end<=1h", 9)):
+        folder = lake / "facts" / "queue=emails" / f"day=2026-03-{day}"
+        folder.mkdir(parents=True)
+        fact = {"grain": "queue", "objective": objective, "objective_of": 10, "objective_met": met}
+        parquet.write_table(pa.Table.from_pylist([fact]), folder / "part.parquet")
+    [figures] = load(lake)
+    assert in_short(figures)["met"] == "90 % end<=1h"
+    write(lake, lake / "report.html")
+    assert ">90 %<" in (lake / "report.html").read_text()
 
 
 def report(lake: Path, *, missing: str) -> subprocess.CompletedProcess[str]:

@@ -44,6 +44,18 @@ def test_only_errors_of_astyqueue_are_recognised_in_an_error_of_spark(name: str,
     assert code_of(found) == code
 
 
+@pytest.mark.parametrize("module", ["astyqueue.spark.errors", "astyqueue.spark.pipeline.schemas"])
+def test_an_error_of_the_pipeline_in_a_stream_is_shown_with_what_to_do(module: str) -> None:
+    lines = (
+        "[STREAM_FAILED] Query [id = 6efd, runId = c56c] terminated with exception: Traceback (most recent call last):",
+        '  File "astyqueue/spark/errors.py", line 60, in check_kept',
+        f"{module}.HistoryGone: the history is gone. To continue without it, --accept-gap",
+        " SQLSTATE: 38000",
+    )
+    found = reason_of(ValueError("\n".join(lines)))
+    assert found == (errors.AstyqueueError, "the history is gone. To continue without it, --accept-gap")
+
+
 @pytest.mark.parametrize(
     "command",
     [

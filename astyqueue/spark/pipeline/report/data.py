@@ -21,7 +21,7 @@ from astyqueue.spark.pipeline.schemas import ATTEMPTS, FACTS, FAILURES, MESSAGES
 
 #: The columns of facts to read, by grain. The grain `key` is not read: it may have a row for each message.
 _FACTS: Final[Mapping[str, tuple[str, ...]]] = {
-    "queue": ("retried", "objective_of", "objective_met"),
+    "queue": ("retried", "objective", "objective_of", "objective_met"),
     "hour": ("began", "wait_p95"),
     **dict.fromkeys(("tenant", "host"), ("member", "attempts", "done", "failed", "dead", "expired", "ran")),
     "row": ("member", "sent"),
@@ -89,6 +89,13 @@ class Figures:
     def total(self, name: str) -> int:
         """A count of the facts of the whole queue, summed over all days."""
         return int(np.nansum(self.facts["queue"].numbers(name)))
+
+    def met(self) -> tuple[int, int]:
+        """The number of lengths that met the objective, and of all, on the days that were built with this objective."""
+        facts = self.facts["queue"]
+        its = facts.names("objective").among(self.objective)
+        met, of = (int(np.nansum(facts.numbers(name)[its])) for name in ("objective_met", "objective_of"))
+        return met, of
 
     def lengths(self) -> dict[str, Summary]:
         """Summaries of the lengths wait, run and end."""
@@ -238,5 +245,5 @@ def in_short(figures: Figures) -> Mapping[str, object]:
         f"{name}_p95": length(summary.parts[1] if summary.parts else None)
         for name, summary in figures.lengths().items()
     }
-    met, of = figures.total("objective_met"), figures.total("objective_of")
+    met, of = figures.met()
     return {**named, **lengths, "met": f"{share(met, of)} {figures.objective}"}

@@ -118,7 +118,7 @@ def cards(figures: Figures) -> Element:
     shown += [
         _card(_part(lengths[name], 1), f"p95 {sections.TITLES[name].lower()}", name=f"{name}-p95") for name in lengths
     ]
-    met, of = figures.total("objective_met"), figures.total("objective_of")
+    met, of = figures.met()
     if of:
         shown.append(
             _card(
