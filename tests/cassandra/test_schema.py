@@ -169,7 +169,7 @@ def test_what_is_printed_makes_the_same_when_it_is_run_by_hand(
         made, _, *inside = asked.statements()
         session.execute(made, timeout=60)
         for text in inside:
-            named = text.replace("EXISTS", f'EXISTS "{fresh}".').replace("INTO ", f'INTO "{fresh}".')
+            named = text.replace("EXISTS ", f'EXISTS "{fresh}".').replace("INTO ", f'INTO "{fresh}".')
             session.execute(named, timeout=60)
         assert worst(asked.verify()) is Severity.OK
         assert asked.migrate()[0].startswith("nothing to do")
