@@ -169,13 +169,10 @@ class SettlePlan:
             kinds.update((entry.id, Extend if timer.state == State.LEASED else Release) for entry in timer.entries)
         return kinds
 
-    def does(self, id_: Id, outcome: Outcome) -> bool:
-        """Whether this outcome of a message is among its changes; an extension is if the lease becomes long enough."""
-        if self.kinds.get(id_) is not type(outcome):
-            return False
-        if not isinstance(outcome, Extend):
-            return True
-        return any(timer.due >= outcome.until for timer in self.moved for entry in timer.entries if entry.id == id_)
+    @property
+    def leased_until(self) -> dict[Id, int]:
+        """When the leases that it extends end, by message."""
+        return {entry.id: timer.due for timer in self.moved if timer.state == State.LEASED for entry in timer.entries}
 
 
 def plan_settle(process: Client, timer: Timer, wanted: Outcomes, *, marking: bool = False) -> SettlePlan:

@@ -17,7 +17,7 @@ from astyqueue.ids import Id
 from astyqueue.protocol.layout.columns import HEADER, Timer, Type, decode_timer
 from astyqueue.protocol.row.bounded_reads import ScanWindow, read_in_pages
 from astyqueue.protocol.row.header_commit import RowTransaction, bump_header
-from astyqueue.protocol.settling.outcomes import Outcome, Outcomes, SettlePlan, plan_settle
+from astyqueue.protocol.settling.outcomes import Extend, Outcome, Outcomes, SettlePlan, plan_settle
 from astyqueue.protocol.steps import Client, Steps, read_column, read_one
 from astyqueue.store import Committed, Name, Named, Slice
 
@@ -108,7 +108,12 @@ class _Settling:
         """Remove outcomes that a commit of unknown outcome has applied; if all its traces are there, it is done."""
         for worked in self._wanted.unsure:
             kinds = yield from traces_of(self._row, worked)
-            applied = [id_ for id_, outcome in self._left.items() if id_ in kinds and worked.does(id_, outcome)]
+            until = worked.leased_until
+            applied = [
+                id_
+                for id_, outcome in self._left.items()
+                if kinds.get(id_) is type(outcome) and not (isinstance(outcome, Extend) and until[id_] < outcome.until)
+            ]
             if applied and kinds == worked.kinds:
                 self._process.read_back(self._row, "settle", applied=True)
                 self._done(worked, applied)
