@@ -13,7 +13,7 @@ from astyqueue.errors import Undecodable
 from astyqueue.ids import Id
 from astyqueue.model.envelope import MessageId
 from astyqueue.protocol.admin.browse import contents
-from astyqueue.protocol.admin.delete import release_keys
+from astyqueue.protocol.admin.delete import OnDeleted, release_keys
 from astyqueue.protocol.layout.columns import Mark, State, Type, dead_name, message_name
 from astyqueue.protocol.layout.rows import is_home
 from astyqueue.protocol.parallel_reads import in_parallel
@@ -72,14 +72,11 @@ def _returned(snapshot: RowSnapshot, now: int) -> Iterator[MessageId]:
             yield MessageId(snapshot.row, one.priority, one.id)
 
 
-def delete_waiting(
-    process: Client, messages: Sequence[MessageId], *, into: list[MessageId] | None = None
-) -> Steps[list[MessageId]]:
-    """Delete those that still wait; returns them, and `into` has them also after an error.
+def delete_waiting(process: Client, messages: Sequence[MessageId], on_deleted: OnDeleted) -> Steps[None]:
+    """Delete those that still wait; calls `on_deleted` after each commit.
 
     One that was leased meanwhile, or is dead or gone, is left.
     """
-    deleted = [] if into is None else into
     by_row: dict[str, list[MessageId]] = {}
     for message in messages:
         by_row.setdefault(message.row, []).append(message)
@@ -88,8 +85,8 @@ def delete_waiting(
         most = COMMIT_MESSAGES // 2 if is_home(row) else COMMIT_MESSAGES  # with their keys they are two columns each
         for first in range(0, len(some), most):
             plan = yield from loop.carry_out(partial(_deletion, process, some[first : first + most]))
-            deleted += [MessageId(row, name.priority, name.id) for name in plan.messages] if plan else []
-    return deleted
+            if plan:
+                on_deleted([MessageId(row, name.priority, name.id) for name in plan.messages])
 
 
 def _deletion(process: Client, messages: Sequence[MessageId], snapshot: RowSnapshot) -> Steps[CommitPlan | None]:

@@ -16,6 +16,7 @@ from astyqueue.ids import LEAST, Id
 from astyqueue.model.envelope import MessageId
 from astyqueue.model.views import Content, DeadFilter, DeadLetter, RedriveReport
 from astyqueue.protocol.admin.browse import contents
+from astyqueue.protocol.admin.delete import OnDeleted
 from astyqueue.protocol.layout.columns import (
     Dead,
     Entry,
@@ -122,17 +123,18 @@ def redrive(
     return report
 
 
-def purge(
-    process: Client, chosen: Sequence[MessageId], *, into: list[MessageId] | None = None
-) -> Steps[list[MessageId]]:
-    """Delete dead letters for good; returns them, and `into` has them also after an error.
+def purge(process: Client, chosen: Sequence[MessageId], on_deleted: OnDeleted | None = None) -> Steps[int]:
+    """Delete dead letters for good; returns their number.
 
-    Ids that are not dead letters are skipped.
+    Ids that are not dead letters are skipped. `on_deleted` is called after each commit.
     """
-    purged = [] if into is None else into
+    purged = 0
     for row, part in _parts(chosen, PAGE):
         plan = yield from CommitLoop(process, RowSnapshot(row, 1)).carry_out(partial(_purging, part))
-        purged += [MessageId(row, column.name.priority, column.name.id) for column in (plan.dead if plan else ())]
+        gone = [MessageId(row, column.name.priority, column.name.id) for column in plan.dead] if plan else []
+        if on_deleted and gone:
+            on_deleted(gone)
+        purged += len(gone)
     return purged
 
 

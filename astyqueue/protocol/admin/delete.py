@@ -63,37 +63,37 @@ def _deletion(message: MessageId, snapshot: RowSnapshot) -> Steps[CommitPlan | N
 
 
 #: Called with messages that were just deleted.
-Deleted = Callable[[Sequence[MessageId]], object]
+OnDeleted = Callable[[Sequence[MessageId]], object]
 
 
 def _ignore(_: Sequence[MessageId]) -> None:
     """The default: the caller needs only their number."""
 
 
-def clear(process: Client, row: str, levels: int, deleted: Deleted = _ignore) -> Steps[int]:
+def clear(process: Client, row: str, levels: int, on_deleted: OnDeleted = _ignore) -> Steps[int]:
     """Delete every message of a row, waiting, leased, delayed or dead; returns their number.
 
     Receipts of leased messages become invalid. A message sent meanwhile may be deleted or not; one sent afterwards
-    stays. What was deleted before an error stays deleted. `deleted` is called after each commit.
+    stays. What was deleted before an error stays deleted. `on_deleted` is called after each commit.
     """
     raising = CommitLoop(process, RowSnapshot(row, levels))
     clearing = _Clearing(process, levels)
     while plan := (yield from raising.carry_out(clearing.plan)):
         clearing.done(plan, raising.snapshot)
-        deleted([MessageId(row, name.priority, name.id) for name in plan.messages])
+        on_deleted([MessageId(row, name.priority, name.id) for name in plan.messages])
     return clearing.removed
 
 
-def drop(process: Client, settings: Settings, deleted: Deleted = _ignore) -> Steps[int]:
+def drop(process: Client, settings: Settings, on_deleted: OnDeleted = _ignore) -> Steps[int]:
     """Remove a queue's schedules, clear all its rows and delete its settings; returns the number of its messages.
 
-    In this order, as a process may fire a schedule until it is removed. `deleted` is called after each commit. The rows
-    keep their headers: a new queue of this name continues from them.
+    In this order, as a process may fire a schedule until it is removed. `on_deleted` is called after each commit.
+    The rows keep their headers: a new queue of this name continues from them.
     """
     removed, ring = 0, Ring(settings.name, settings.layout)
     yield from forget_schedules(process, ring)
     for row in ring.rows():
-        removed += yield from clear(process, row, settings.layout.priorities, deleted)
+        removed += yield from clear(process, row, settings.layout.priorities, on_deleted)
     yield from forget_settings(settings.name, process.observers)
     return removed
 

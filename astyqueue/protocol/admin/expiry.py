@@ -6,7 +6,7 @@ Names show them where a queue bounds the life of its messages: an id has the mom
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
@@ -46,23 +46,21 @@ class _Burial(CommitPlan):
 
 
 def bury_expired(
-    process: Client, row: str, levels: int, life: int, *, into: list[DeadLettered] | None = None
-) -> Steps[list[DeadLettered]]:
+    process: Client, row: str, levels: int, life: int, on_buried: Callable[[list[DeadLettered]], object]
+) -> Steps[None]:
     """Make dead letters of messages that were due `life` microseconds ago and are not leased: 1000 at most.
 
-    Reads names; it commits only if a plain read has found one. `into` has the dead letters also after an error.
+    Reads names; it commits only if a plain read has found one. `on_buried` is called after each commit.
     """
-    buried = [] if into is None else into
     snapshot = yield from peek_snapshot(row, levels, process.now())
     if not (yield from _expired(snapshot, process.now(), life)):
-        return buried
+        return
     loop = CommitLoop(process, RowSnapshot(row, levels))
     for _ in range(_COMMITS):
         plan = yield from loop.carry_out(partial(_plan, process, life))
         if plan is None:
             break
-        buried += cast("_Burial", plan).buried
-    return buried
+        on_buried(cast("_Burial", plan).buried)
 
 
 def _plan(process: Client, life: int, snapshot: RowSnapshot) -> Steps[CommitPlan | None]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Final, TypedDict, get_args
 
 from astyqueue.errors import BadInput, NotFound, StoreError
@@ -188,18 +189,13 @@ def _keep_to(core: QueueRuntime, redriving: RedriveOptions, begun: MonotonicUs, 
 
 def purge(core: QueueRuntime, where: Where) -> Steps[int]:
     """Remove the matching dead letters for good; return their number."""
-    wanted = dead_filter(where)
+    wanted, on_deleted = dead_filter(where), partial(call_after_delete, core.hooks, why="purged")
     rows, levels = core.ring.rows(), core.settings.layout.priorities
     purged = 0
     after: MessageId | None = None
     while True:
         page = yield from stored.matching_page(rows, levels, after=after, where=wanted)
-        gone: list[MessageId] = []
-        try:
-            yield from stored.purge(core.process, page.ids, into=gone)
-        finally:
-            call_after_delete(core.hooks, gone, "purged")
-        purged += len(gone)
+        purged += yield from stored.purge(core.process, page.ids, on_deleted)
         after = page.after
         if after is None:
             return purged

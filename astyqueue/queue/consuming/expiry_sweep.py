@@ -67,7 +67,7 @@ class ExpirySweep:
         settings, buried = self._settings_sync.settings, list[DeadLettered]()
         levels, life = settings.layout.priorities, settings.behaviour.expires_cap_us
         with contextlib.suppress(StoreError, Undecodable):
-            yield from bury_expired(self._process, row, levels, life, into=buried)
+            yield from bury_expired(self._process, row, levels, life, buried.extend)
         if not buried:
             return False
         self._recorder.stats.add("buried", len(buried))

@@ -244,7 +244,7 @@ class BoundedProducer(Producer):
         events = yield from self._history.of_command(Kind.CANCELLED, oldest, why=OVERFLOW)
         deleted: list[MessageId] = []
         try:
-            yield from delete_waiting(self._process, oldest, into=deleted)
+            yield from delete_waiting(self._process, oldest, deleted.extend)
         except Exception:  # what was deleted until then is gone
             yield from self._deleted(deleted, events)
             raise
