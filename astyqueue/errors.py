@@ -39,11 +39,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import copyreg
 import reprlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Self
 
 from astyqueue.units import SECOND
 
@@ -61,6 +63,23 @@ class _Portable(Exception):
 
 class AstyqueueError(_Portable):
     """The root of everything astyqueue raises on purpose."""
+
+    def with_sentence(self, sentence: str) -> Self:
+        """The same error, with this sentence behind its message."""
+        error = copy.copy(self)
+        error.args = (f"{str(self).rstrip('.')}. {sentence}",)
+        return error
+
+
+@contextlib.contextmanager
+def saying_how_far(done: Callable[[], str]) -> Iterator[None]:
+    """Have an error in the block say what was `done` before it; empty: nothing was."""
+    try:
+        yield
+    except AstyqueueError as error:
+        if not (before := done()):
+            raise
+        raise error.with_sentence(before) from error
 
 
 class BadInput(AstyqueueError, ValueError):

@@ -77,8 +77,7 @@ def told_how_far(done: Callable[[], str]) -> Iterator[None]:
         if not (before := done()):
             raise
         trace_if_verbose()
-        message = f"{str(error).rstrip('.')}. {before}"
-        raise Failure(message, code_of(type(error))) from error
+        raise Failure(str(error.with_sentence(before)), code_of(type(error))) from error
     except KeyboardInterrupt:
         if before := done():
             click.echo(printable_message(before), err=True)

@@ -115,7 +115,7 @@ class MessageQuota:
 
     def __init__(self, most: int | None) -> None:
         """Without `most` the number is not `limited`, and executions need not be counted."""
-        self.on_end: Callable[[], None] = _ignore
+        self.on_end: Callable[[], None] = lambda: None
         self.limited = most is not None
         #: While it is set, nothing is claimed.
         self.held = False
@@ -156,7 +156,3 @@ class MessageQuota:
             last = self._ended == self._most
         if last:
             self.on_end()
-
-
-def _ignore() -> None:
-    """The default of `on_end`, before the dispatcher is built."""

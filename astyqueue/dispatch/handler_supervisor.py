@@ -52,9 +52,9 @@ class HandlerSupervisor:
         self._lost: set[Subscription] = set()
         self.finished = threading.Event()
         #: Called when all outcomes are recorded, before `finished` is set.
-        self.on_left: Callable[[], None] = _ignore
+        self.on_left: Callable[[], None] = lambda: None
         #: Called when `finished` is set.
-        self.on_finished: Callable[[], None] = _ignore
+        self.on_finished: Callable[[], None] = lambda: None
         #: The queues that are served, and those of them that are leaving.
         self.subscriptions: tuple[Subscription, ...] = ()
         #: Until when the last claim of each queue that leaves is waited for.
@@ -271,7 +271,3 @@ class HandlerSupervisor:
         held = Counter(pool for one in self.subscriptions for pool in one.waiting.held_by_batches)
         held[self._pools.threads_of_handlers] = sum(one.executions.under_way.slots_held for one in self.subscriptions)
         return self._pools.is_idle(held)
-
-
-def _ignore() -> None:
-    """The default of `on_left`."""

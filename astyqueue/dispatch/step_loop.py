@@ -32,13 +32,13 @@ class StepTask:
         self, steps: Steps[None], store: Store, observers: Observers, on_rest: Callable[[], None] | None = None
     ) -> None:
         """Nothing is carried out yet. The thread of the loop calls `on_rest` whenever these steps begin to rest."""
-        self.on_rest = on_rest or _ignore
+        self.on_rest = on_rest or (lambda: None)
         self.steps = steps
         self.store = store
         self.observers = observers
         self.answer = _NOTHING
         self.resting: Rest | None = None
-        self.wake: Callable[[], None] = _ignore
+        self.wake: Callable[[], None] = lambda: None
 
 
 class StepLoop:
@@ -175,7 +175,3 @@ def _answer_to(request: Request, task: StepTask) -> Answer:
         return carry_out(request, task.store, task.observers)
     except BaseException as error:  # noqa: BLE001 - a mistake in a store must not end the other queues' steps
         return Answer(error=error)
-
-
-def _ignore() -> None:
-    """The wake of a task that never rested, and the default of `on_rest`."""

@@ -110,7 +110,7 @@ class Subscription:
         self._lost = queue.stats.lost
         self._claims: ClaimLoop | None = None
         self._shut = self._last_claim_over = self._ends_claims = False
-        self._on_change: Callable[[], None] = _ignore
+        self._on_change: Callable[[], None] = lambda: None
 
     def __repr__(self) -> str:
         """The queue, what waits for a slot and what is with handlers, and whether it is claimed from."""
@@ -298,7 +298,3 @@ class Subscription:
 def tasks_of(executions: Iterable[Execution]) -> list[str]:
     """The names of their handlers, sorted, without duplicates."""
     return sorted({short(execution.handler.name) or "" for execution in executions if execution.handler})
-
-
-def _ignore() -> None:
-    """The default of `on_change`."""

@@ -136,6 +136,21 @@ def test_an_error_with_a_plain_message_comes_back_as_it_was() -> None:
         assert _same(copy.copy(error), error)
 
 
+@pytest.mark.parametrize(
+    "error",
+    [sample for sample in SAMPLES if isinstance(sample, errors.AstyqueueError)],
+    ids=lambda error: type(error).__name__,
+)
+def test_an_error_that_says_how_far_the_operation_came_keeps_its_facts(error: errors.AstyqueueError) -> None:
+    with pytest.raises(type(error)) as raised, errors.saying_how_far(lambda: "Two were done"):
+        raise error
+    assert str(raised.value) == f"{str(error).rstrip('.')}. Two were done"
+    assert vars(raised.value) == vars(error)
+    with pytest.raises(type(error)) as unchanged, errors.saying_how_far(str):
+        raise error
+    assert unchanged.value is error
+
+
 def lose_a_lease() -> None:
     raise SAMPLES[5]
 

@@ -87,7 +87,7 @@ class MultiQueueConsumer(Generic[T]):
     ) -> None:
         """Serve this queue too, from the next pull on. A queue of weight 3 gets three turns for each of weight 1."""
         consumer: Consumer[T] = Consumer(
-            _ignore, credit=self.credit, priority=priority, selector=selector, is_free=self._is_free
+            lambda: None, credit=self.credit, priority=priority, selector=selector, is_free=self._is_free
         )
         share = QueueShare(manager, consumer, weight, next(self._numbers))
         consumer.wake = functools.partial(self._on_wake, share)
@@ -245,7 +245,3 @@ class MultiQueueConsumer(Generic[T]):
                 self._asleep = False
         if wake:
             self._wake()
-
-
-def _ignore() -> None:
-    """The wake-up of a consumer before its share of a queue is known."""

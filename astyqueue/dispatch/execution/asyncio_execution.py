@@ -92,7 +92,7 @@ class CoroutinePool:
         self.size = in_flight
         self.free = FreeSlots()
         #: Called when nothing of a line that leaves is in flight any more and, once it was shut, nothing at all.
-        self.on_change: Callable[[], None] = _ignore
+        self.on_change: Callable[[], None] = lambda: None
         self.threads: list[threading.Thread] = []
         self.ended = False
         self._callers_loop = callers_loop
@@ -340,7 +340,3 @@ async def perform_awaited(call: AsyncCall, delivery: Delivery | list[Delivery]) 
 def awaited_deliveries(queue: MessageQueue) -> DeliveryFactory:
     """Makes the deliveries that `async def` handlers get: what settles them is awaited."""
     return AsyncQueue(queue.core, queue.store).delivery
-
-
-def _ignore() -> None:
-    """The default of `on_change`."""

@@ -131,9 +131,9 @@ class HandlerExecutions:
         self._quota = quota
         self.verdicts = DeliveryLog(queue.clock)
         #: Called with the deadline of each execution that has one.
-        self.on_deadline: Callable[[MonotonicUs], None] = _ignore
+        self.on_deadline: Callable[[MonotonicUs], None] = lambda _: None
         #: Called, once no execution may begin any more, when the outcome of one that has ended is handed in.
-        self.on_concluded: Callable[[], None] = _ignore
+        self.on_concluded: Callable[[], None] = lambda: None
         #: The stack of what runs the handler of an execution.
         self.stack_of: Callable[[Execution], str] = _no_stack
         #: Called when a handler has ended or does not begin, in a queue that limits how many run at the same time.
@@ -144,7 +144,7 @@ class HandlerExecutions:
         self._find = roster.find
         self._took = pace.took
         #: What hears how long the handlers of the other lines took (microseconds).
-        self.took: defaultdict[LineKey, Callable[[int], object]] = defaultdict(lambda: _ignore)
+        self.took: defaultdict[LineKey, Callable[[int], object]] = defaultdict(lambda: lambda _: None)
         self._judge = OutcomePolicy(queue)
         self._clock = queue.clock
         self._now = queue.clock.now
@@ -369,7 +369,3 @@ class HandlerExecutions:
 def _no_stack(_: Execution) -> str:
     """The default of `stack_of`."""
     return ""
-
-
-def _ignore(*_: object) -> None:
-    """The default of callbacks, before the dispatcher has started."""

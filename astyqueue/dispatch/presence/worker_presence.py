@@ -51,7 +51,7 @@ class WorkerPresence:
         self.stall: Stall | None = None
         #: Called when a command asks for the end, and with each stall once.
         self.on_drain = workload.drain
-        self.on_stall: Callable[[Stall], None] = _ignore
+        self.on_stall: Callable[[Stall], None] = lambda _: None
         self.watch = StallWatch(clock, workload)
         self._workload = workload
         self._clock = clock
@@ -262,7 +262,3 @@ def _version() -> str:
         return metadata.version("astyqueue")
     except metadata.PackageNotFoundError:
         return "unknown"
-
-
-def _ignore(_: Stall) -> None:
-    """The default of `on_stall`."""

@@ -85,7 +85,7 @@ class SlotPool:
         self.size = size
         #: Called when a thread died, when no slot is busy any more with a queue that leaves, and when a thread has left
         #: once the pool was shut.
-        self.on_change: Callable[[], None] = _ignore
+        self.on_change: Callable[[], None] = lambda: None
         self.threads: list[threading.Thread] = []
         self.free = free
         self._clock = clock
@@ -270,7 +270,3 @@ class SlotPool:
             self._start_slot("again")
             self._missing -= 1
         return None
-
-
-def _ignore() -> None:
-    """The default of `on_change`."""

@@ -100,7 +100,7 @@ def redrive(
     *,
     force: bool = False,
     dry_run: bool = False,
-    on_redriven: Callable[[list[MessageId]], None] | None = None,
+    on_redriven: Callable[[list[MessageId]], object] = lambda _: None,
 ) -> Steps[RedriveReport]:
     """Put dead letters back: each may be claimed at once, and has all its attempts again.
 
@@ -117,13 +117,13 @@ def redrive(
             continue
         plan = yield from CommitLoop(process, RowSnapshot(row, 1)).carry_out(redriving.plan)
         back = [MessageId(row, column.name.priority, column.name.id) for column in plan.dead] if plan else []
-        if on_redriven and back:
+        if back:
             on_redriven(back)
         report += RedriveReport(len(back), redriving.left)
     return report
 
 
-def purge(process: Client, chosen: Sequence[MessageId], on_deleted: OnDeleted | None = None) -> Steps[int]:
+def purge(process: Client, chosen: Sequence[MessageId], on_deleted: OnDeleted = lambda _: None) -> Steps[int]:
     """Delete dead letters for good; returns their number.
 
     Ids that are not dead letters are skipped. `on_deleted` is called after each commit.
@@ -131,10 +131,9 @@ def purge(process: Client, chosen: Sequence[MessageId], on_deleted: OnDeleted | 
     purged = 0
     for row, part in _parts(chosen, PAGE):
         plan = yield from CommitLoop(process, RowSnapshot(row, 1)).carry_out(partial(_purging, part))
-        gone = [MessageId(row, column.name.priority, column.name.id) for column in plan.dead] if plan else []
-        if on_deleted and gone:
-            on_deleted(gone)
-        purged += len(gone)
+        if plan:
+            on_deleted(gone := [MessageId(row, column.name.priority, column.name.id) for column in plan.dead])
+            purged += len(gone)
     return purged
 
 

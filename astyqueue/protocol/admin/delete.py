@@ -66,11 +66,7 @@ def _deletion(message: MessageId, snapshot: RowSnapshot) -> Steps[CommitPlan | N
 OnDeleted = Callable[[Sequence[MessageId]], object]
 
 
-def _ignore(_: Sequence[MessageId]) -> None:
-    """The default: the caller needs only their number."""
-
-
-def clear(process: Client, row: str, levels: int, on_deleted: OnDeleted = _ignore) -> Steps[int]:
+def clear(process: Client, row: str, levels: int, on_deleted: OnDeleted = lambda _: None) -> Steps[int]:
     """Delete every message of a row, waiting, leased, delayed or dead; returns their number.
 
     Receipts of leased messages become invalid. A message sent meanwhile may be deleted or not; one sent afterwards
@@ -84,7 +80,7 @@ def clear(process: Client, row: str, levels: int, on_deleted: OnDeleted = _ignor
     return clearing.removed
 
 
-def drop(process: Client, settings: Settings, on_deleted: OnDeleted = _ignore) -> Steps[int]:
+def drop(process: Client, settings: Settings, on_deleted: OnDeleted = lambda _: None) -> Steps[int]:
     """Remove a queue's schedules, clear all its rows and delete its settings; returns the number of its messages.
 
     In this order, as a process may fire a schedule until it is removed. `on_deleted` is called after each commit.

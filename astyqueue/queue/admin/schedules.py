@@ -6,12 +6,13 @@ import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 from itertools import islice
 from typing import Final
 
 from astyqueue.clock import instant
 from astyqueue.durations import as_microseconds, instant_of
-from astyqueue.errors import BadInput, NotFound, StoreError, Undecodable, UnknownTrigger
+from astyqueue.errors import BadInput, NotFound, Undecodable, UnknownTrigger, saying_how_far
 from astyqueue.ids import is_derived
 from astyqueue.json_form import check_text
 from astyqueue.model.body import encode_body
@@ -238,20 +239,12 @@ def run_now(core: QueueRuntime, name: str) -> Steps[Schedule]:
     return schedule
 
 
-@contextlib.contextmanager
-def _sent_before(count: int, occurrences: list[int]) -> Iterator[None]:
-    """Have an error say for which occurrences of a backfill messages were sent: a second one sends them again."""
-    try:
-        yield
-    except StoreError as error:
-        if not count:
-            raise
-        last, first = (exact(instant(moment)) for moment in occurrences[count - 1 : count + 1])
-        message = (
-            f"{str(error).rstrip('.')}. {counted(count, 'message')}, for the occurrences up to {last}, had been sent "
-            f"before: go on from {first}"
-        )
-        raise type(error)(message) from error
+def _backfilled(count: int, occurrences: list[int]) -> str:
+    """For which occurrences messages were sent; a second backfill of those sends them again."""
+    if not count:
+        return ""
+    last, first = (exact(instant(moment)) for moment in occurrences[count - 1 : count + 1])
+    return f"{counted(count, 'message')}, for the occurrences up to {last}, had been sent before: go on from {first}"
 
 
 def backfill(core: QueueRuntime, name: str, since: datetime, until: datetime) -> Steps[int]:
@@ -260,7 +253,7 @@ def backfill(core: QueueRuntime, name: str, since: datetime, until: datetime) ->
     schedule = yield from show(core, name)
     occurrences = stored.occurrences_between(trigger_of(core, schedule), instant_of(since), instant_of(until))
     for part in stored.in_commits(schedule, occurrences):
-        with _existing(core, name), _sent_before(occurrences.index(part[0]), occurrences):
+        with saying_how_far(partial(_backfilled, occurrences.index(part[0]), occurrences)), _existing(core, name):
             sent = yield from stored.backfill(kept, part)
         yield from history.tell(history.events.of_scheduled(kept.row, sent))
         yield from core.claimer.announce([(kept.row, None)])

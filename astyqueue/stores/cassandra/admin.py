@@ -11,7 +11,7 @@ from typing import Final, Self
 from cassandra.cluster import Session
 
 from astyqueue.clock import Clock
-from astyqueue.errors import AstyqueueError, BadSetting, StoreError
+from astyqueue.errors import BadSetting, StoreError, saying_how_far
 from astyqueue.findings import Finding, Severity, note, ok, worst
 from astyqueue.stores.cassandra.connection.cluster import connect
 from astyqueue.stores.cassandra.connection.errors import FAILURES, failure_of_change, failure_of_read
@@ -85,7 +85,10 @@ class Administration:
         the old one may be lost.
         """
         done: list[str] = []
-        with _saying_what_was(done), _translated(failure_of_change, self._place):
+        with (
+            saying_how_far(lambda: f"Before that it {'; '.join(done)}" if done else ""),
+            _translated(failure_of_change, self._place),
+        ):
             inquiry = self._inquiry()
             if self._move_home:
                 return list(self._settle_home(inquiry))
@@ -285,18 +288,6 @@ def _translated(failure: Callable[[Exception, str], Exception], place: str) -> I
         yield
     except FAILURES as error:
         raise failure(error, place) from error
-
-
-@contextmanager
-def _saying_what_was(done: list[str]) -> Iterator[None]:
-    """Have an error of a migration name the changes made before it."""
-    try:
-        yield
-    except AstyqueueError as error:
-        if not done:
-            raise
-        message = f"{str(error).rstrip('.')}. Before that it {'; '.join(done)}"
-        raise type(error)(message) from error
 
 
 def _all_data_centres(inquiry: Inquiry) -> set[str]:
