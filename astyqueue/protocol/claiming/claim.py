@@ -23,11 +23,12 @@ from astyqueue.protocol.layout.columns import (
     visible_at,
 )
 from astyqueue.protocol.layout.unique_key import SettleEffects, owned_keys
-from astyqueue.protocol.row.header_commit import HeaderCommits, RowTransaction, UnansweredCommits
-from astyqueue.protocol.row.snapshot import WORTH_STORING, RowSnapshot, load_header
+from astyqueue.protocol.row.header_commit import HeaderCommits, RowTransaction
+from astyqueue.protocol.row.snapshot import WORTH_STORING, RowSnapshot
+from astyqueue.protocol.row.unanswered_commits import UnansweredCommits
 from astyqueue.protocol.settling.outcomes import SettlePlan, columns_changed_by, plan_settle
 from astyqueue.protocol.settling.settle import SettleRequest, SettleResult, settle
-from astyqueue.protocol.steps import Client, Steps, read_column, read_one
+from astyqueue.protocol.steps import Client, Steps, read_one
 from astyqueue.store import Committed, Name, Named, Outcome, Refused
 
 #: Columns that one claim's commit may change for settles and dead letters; a larger settle is committed alone, first.
@@ -234,15 +235,18 @@ class _Claiming(HeaderCommits[_ClaimCommit]):
         receipts. So it does if it wrote none, as when all its messages are delivered at most once. Each of its settles
         then finds out from its own traces.
         """
-        column = yield from read_column(self.snapshot.row, HEADER, exact=True)
-        current = column.value if column else None
-        if current == self.header.encode():
-            return True
         self.snapshot.forget()
-        if current == plan.picked.known.value:
-            self.unanswered.add(current, self.header, plan, unknown)
-            return False
-        return (yield from self._has_traces(plan))
+        applied = yield from self.unanswered.read_back(
+            self.snapshot.row,
+            plan,
+            unknown,
+            expects=plan.picked.known.value,
+            header=self.header,
+            traces=self._has_traces,
+        )
+        if applied:
+            self._end_settles(plan, applied=True)
+        return applied
 
     def _has_traces(self, plan: _ClaimCommit) -> Steps[bool]:
         dead = plan.picked.dead
@@ -252,10 +256,7 @@ class _Claiming(HeaderCommits[_ClaimCommit]):
 
     def take_late_one(self) -> Steps[bool]:
         """Take what a commit has claimed that was carried out after it was read back; whether there was one."""
-        if self.unanswered.error is None:
-            return False
-        present = yield from load_header(self.snapshot, self.process.now())
-        late = yield from self.unanswered.carried_out(present.value, self._has_traces)
+        late = yield from self.unanswered.carried_out_since(self.snapshot, self.process.now(), self._has_traces)
         if late is None:
             return False
         self.process.read_back(self.snapshot.row, self.operation, applied=True)

@@ -258,7 +258,7 @@ def _late(snapshot: RowSnapshot, picked: ClaimPlan, scan: int) -> Steps[None]:
         left = yield from _take_landed(snapshot, picked, landed)
         cursors[scan] = _reached(columns, left, until)
         # What is left although there is room waits until blocked messages have become free.
-        complete &= picked.room > 0 if left else len(columns) < _LATE
+        complete &= picked.fits(snapshot.sizes) > 0 if left else len(columns) < _LATE
     if complete:
         picked.late_scans.append(scan)
     if scan == SCANS - 1 and all(cursors[scan] == cursors[0] for cursors in snapshot.scans.cursors):

@@ -14,7 +14,7 @@ from enum import IntEnum
 from typing import Final, NamedTuple, Protocol
 
 from astyqueue import ids
-from astyqueue.errors import OutcomeUnknown, StoreError
+from astyqueue.errors import Closed, OutcomeUnknown, StoreError
 from astyqueue.model.envelope import FORMAT, unframed
 from astyqueue.protocol.layout.columns import STAMP_BACK, Type
 from astyqueue.protocol.steps import Client, Send, Steps, read_one
@@ -148,7 +148,7 @@ def _first(alive: Sequence[Name], mine: Name) -> bool:
 
 def release_columns(row: str, columns: tuple[Name, ...]) -> Steps[None]:
     """Delete lock columns that no commit deletes; errors are ignored, as the columns expire."""
-    with contextlib.suppress(StoreError):
+    with contextlib.suppress(StoreError, Closed):
         yield Send(Batch(row, deletes=columns))
 
 

@@ -11,13 +11,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import ClassVar, Final, Generic, TypeVar
 
-from astyqueue.errors import Closed, OutcomeUnknown, StoreError, StoreUnavailable
+from astyqueue.errors import AstyqueueError, Closed, OutcomeUnknown, StoreError, StoreUnavailable
 from astyqueue.ids import Nonce
 from astyqueue.model.envelope import queue_of
 from astyqueue.protocol.coordination.doorbell import RowRequest, request_row
 from astyqueue.protocol.layout.columns import HEADER, Header, Timer, Type, decode_header
 from astyqueue.protocol.row.snapshot import RowSnapshot, load_snapshot
-from astyqueue.protocol.steps import BATCH_COLUMNS, Client, Steps, commit, read_column, read_one
+from astyqueue.protocol.row.unanswered_commits import UnansweredCommits
+from astyqueue.protocol.steps import BATCH_COLUMNS, Client, Steps, commit, read_one
 from astyqueue.store import Batch, Column, Committed, Expectation, Name, Named, Outcome, Put
 
 #: Consecutive refusals after which a command gives up: it must end, also beside processes that claim all the time.
@@ -99,55 +100,6 @@ def bump_header(process: Client, change: RowTransaction, known: bytes | None, *,
 
 
 P = TypeVar("P")
-
-
-class UnansweredCommits(Generic[P]):
-    """Commits of one operation without an answer, which had changed nothing when they were read back.
-
-    They expect the same header. Without it the store refuses them, so at most one of them is ever carried out. `error`
-    is the error of the last.
-    """
-
-    __slots__ = ("_expects", "_tried", "error")
-
-    def __init__(self) -> None:
-        """None, so far."""
-        self.error: OutcomeUnknown | None = None
-        self._expects: bytes | None = None
-        self._tried: list[tuple[Header, P]] = []
-
-    @property
-    def plans(self) -> list[P]:
-        """The plan of each."""
-        return [plan for _, plan in self._tried]
-
-    def add(self, expects: bytes | None, header: Header, plan: P, error: OutcomeUnknown) -> None:
-        """Record a commit that expects one header and writes another."""
-        self._expects, self.error = expects, error
-        self._tried.append((header, plan))
-
-    def clear(self) -> None:
-        """Forget them: another commit was applied, so none of them will be."""
-        self.error = None
-        self._tried = []
-
-    def carried_out(
-        self, present: bytes | None, has_traces: Callable[[P], Steps[bool]]
-    ) -> Steps[tuple[Header, P] | None]:
-        """The header and plan of the commit that was carried out since; None if none was so far.
-
-        The present header shows it, or else, if other processes have committed since, the traces of a plan.
-        """
-        if not self._tried or present == self._expects:
-            return None
-        late = [(header, plan) for header, plan in self._tried if header.encode() == present]
-        if not late:
-            for header, plan in self._tried:
-                if (yield from has_traces(plan)):
-                    late.append((header, plan))
-                    break
-        self.clear()
-        return late[0] if late else None
 
 
 class HeaderCommits(ABC, Generic[P]):
@@ -325,7 +277,6 @@ class CommitLoop(HeaderCommits[CommitPlan]):
     _planning: Planning = field(init=False)
     _header: Header = field(init=False)
     _unanswered: UnansweredCommits[CommitPlan] = field(init=False, default_factory=UnansweredCommits)
-    _carried_out_late: CommitPlan | None = field(init=False, default=None)
 
     def carry_out(self, planning: Planning) -> Steps[CommitPlan | None]:
         """Load the row, plan and commit until a commit is applied; returns its plan, or None if nothing was left to do.
@@ -343,16 +294,29 @@ class CommitLoop(HeaderCommits[CommitPlan]):
             raise self._unanswered.error from error
 
     def plan(self) -> Steps[CommitPlan | None]:
-        """Load the row and plan, unless an earlier plan turns out to have been carried out late."""
+        """Load the row and plan, unless an earlier plan turns out to have been carried out late.
+
+        It may be carried out while this one is made, which then finds nothing to do, or that plan's work in its way.
+        """
         yield from self.knowing(self.snapshot, self.process.now())
-        late = yield from self._unanswered.carried_out(self.snapshot.loaded_header.value, self._has_traces)
-        if late:
-            self._carried_out_late = late[1]
-            return self._carried_out_late
-        plan = yield from self._planning(self.snapshot)
+        if late := (yield from self._unanswered.carried_out(self.snapshot.loaded_header.value, self._has_traces)):
+            return late[1]
+        try:
+            plan = yield from self._planning(self.snapshot)
+        except StoreError:
+            raise
+        except AstyqueueError:
+            if late := (yield from self._carried_out_since()):
+                return late[1]
+            raise
+        if plan is None and (late := (yield from self._carried_out_since())):
+            return late[1]
         if plan is None and self._unanswered.error and any(one.acts_late for one in self._unanswered.plans):
             raise self._unanswered.error
         return plan
+
+    def _carried_out_since(self) -> Steps[tuple[Header, CommitPlan] | None]:
+        return (yield from self._unanswered.carried_out_since(self.snapshot, self.process.now(), self._has_traces))
 
     def _has_traces(self, plan: CommitPlan) -> Steps[bool]:
         """Whether a plan was carried out, by its traces, as when it is read back at once."""
@@ -360,8 +324,7 @@ class CommitLoop(HeaderCommits[CommitPlan]):
 
     def commit(self, plan: CommitPlan) -> Steps[bool]:
         """Commit a plan once, unless it was carried out late; whether it was applied."""
-        if plan is self._carried_out_late:
-            self._carried_out_late = None
+        if plan is self._unanswered.late:
             return self.process.read_back(self.snapshot.row, self.operation, applied=True)
         return (yield from HeaderCommits.commit(self, plan))
 
@@ -379,15 +342,14 @@ class CommitLoop(HeaderCommits[CommitPlan]):
         self.snapshot.raised(self._header, plan.shrunk, plan.listed)
 
     def read_back(self, plan: CommitPlan, unknown: OutcomeUnknown) -> Steps[bool]:
-        """Whether the commit was applied: yes if the row has our header, no if the previous one; else by its traces."""
-        known = self.snapshot.loaded_header.value
+        """Whether the commit was applied: by the header, or else by its traces."""
+        row, expects = self.snapshot.row, self.snapshot.loaded_header.value
         self.snapshot.forget()
-        column = yield from read_column(self.snapshot.row, HEADER, exact=True)
-        current = column.value if column else None
-        if current == known:  # not applied so far; as long as the header stays, it may be when the request arrives
-            self._unanswered.add(known, self._header, plan, unknown)
-            return False
-        return current == self._header.encode() or (yield from plan.was_done(self.snapshot.row))
+        return (
+            yield from self._unanswered.read_back(
+                row, plan, unknown, expects=expects, header=self._header, traces=self._has_traces
+            )
+        )
 
     def again(self, refused: int) -> Steps[bool]:
         """Read the row again, up to 50 times."""

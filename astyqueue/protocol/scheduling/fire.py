@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import ClassVar, Final, NamedTuple
 
 from astyqueue.errors import BadInput, OutcomeUnknown, Undecodable, UnknownTrigger
 from astyqueue.ids import Id
@@ -27,6 +27,7 @@ from astyqueue.protocol.layout.schedule_column import (
 from astyqueue.protocol.layout.unique_key import KeyOwner
 from astyqueue.protocol.row.header_commit import HeaderCommits, RowTransaction, bump_header
 from astyqueue.protocol.row.snapshot import RowSnapshot, load_snapshot
+from astyqueue.protocol.row.unanswered_commits import UnansweredCommits
 from astyqueue.protocol.scheduling.policies import Decision, LastRun, SkippedOccurrences, decide, skipped_by
 from astyqueue.protocol.sending.key_index import write_key_hints
 from astyqueue.protocol.sending.key_state import keys_of
@@ -156,6 +157,8 @@ class RowSchedules:
 class _Firings(HeaderCommits[Firing]):
     """The commits that fire the due occurrences of one row; `known`: the cached schedules, by row and timer."""
 
+    operation: ClassVar[str] = "fire"
+
     process: Client
     snapshot: RowSnapshot
     triggers: Triggers
@@ -164,18 +167,21 @@ class _Firings(HeaderCommits[Firing]):
     _refused: int = 0
     _took: int = 0
     _header: Header = field(init=False)
-    #: The header, encoded, that a commit without an answer expected.
-    _unanswered: bytes | None = None
+    _unanswered: UnansweredCommits[Firing] = field(init=False, default_factory=UnansweredCommits)
 
     def plan(self) -> Steps[Firing | None]:
-        """Decide on the due occurrences; None when no occurrence is due, or enough was done for now."""
+        """Decide on the due occurrences; None when no occurrence is due, or enough was done for now.
+
+        A plan whose commit turns out to have been carried out late is returned once more, as its messages were sent.
+        """
         snapshot, row = self.snapshot, self.snapshot.row
         while self._planned < _COMMITS and self._took < _LONG:
             self._planned += 1
             now = self.process.now()
             snapshot.apply_settles()
             timers = yield from load_snapshot(snapshot, now)
-            self._report_read_back()
+            if late := (yield from self._unanswered.carried_out(snapshot.loaded_header.value, self._has_traces)):
+                return late[1]
             due = timers.due_occurrences(now, TOGETHER, snapshot.postponed)
             if not due:
                 break
@@ -190,7 +196,8 @@ class _Firings(HeaderCommits[Firing]):
                 snapshot.postponed[name] = now + UNKNOWN_FOR
             if firing.anything:
                 return firing
-        return None
+        late = yield from self._unanswered.carried_out_since(snapshot, self.process.now(), self._has_traces)
+        return late[1] if late else None
 
     def _read(self, row: str, firing: Firing) -> Steps[None]:
         """The schedules of these timers: cached or read. A cached one is current: each change replaces its timer."""
@@ -290,23 +297,31 @@ class _Firings(HeaderCommits[Firing]):
             self._forget(plan.timers)
             self.snapshot.refused(outcome.present[HEADER], plan.now, self.snapshot.scans.cursors)
 
-    def read_back(self, plan: Firing, unknown: OutcomeUnknown) -> Steps[bool]:  # noqa: ARG002 - the interface of every loop
-        """Always False, without a request: the next plan reads what this process or another fired."""
-        yield from ()
-        self._forget(plan.timers)
-        self._unanswered = self.snapshot.loaded_header.value
-        self.snapshot.forget()
-        return False
+    def commit(self, plan: Firing) -> Steps[bool]:
+        """Commit a plan once, unless it was carried out late; whether it was applied."""
+        if plan is self._unanswered.late:
+            return self.process.read_back(self.snapshot.row, self.operation, applied=True)
+        return (yield from HeaderCommits.commit(self, plan))
 
-    def _report_read_back(self) -> None:
-        """Notify observers if the header shows whether a commit without an answer was applied."""
-        known, self._unanswered = self._unanswered, None
-        current = self.snapshot.loaded_header.value
-        if known is not None and current in (known, self._header.encode()):
-            self.process.read_back(self.snapshot.row, "fire", applied=current != known)
+    def read_back(self, plan: Firing, unknown: OutcomeUnknown) -> Steps[bool]:
+        """Whether the commit was applied, by the header; if others have committed since, it counts as refused."""
+        row, expects = self.snapshot.row, self.snapshot.loaded_header.value
+        self._forget(plan.timers)
+        self.snapshot.forget()
+        return (
+            yield from self._unanswered.read_back(
+                row, plan, unknown, expects=expects, header=self._header, traces=self._has_traces
+            )
+        )
+
+    def _has_traces(self, plan: Firing) -> Steps[bool]:  # noqa: ARG002 - the interface of every loop
+        """Always False: a process that fires the same occurrence writes the same message."""
+        yield from ()
+        return False
 
     def remember(self, plan: Firing) -> None:
         """Update the snapshot and the cached schedules."""
+        self._unanswered.clear()
         fired = (*plan.decisions, *plan.gone)
         self._forget(fired)
         for name, known in plan.successors.items():

@@ -140,6 +140,8 @@ class RepeatingSend:
         if before is not None and (self._unique is None or before.origin is not Origin.MESSAGE):
             raise ScheduleTaken(self._kept.name)
         key = (yield from self._key()) if self._unique else FREE
+        if any(one and one.mark == self._mark for one in (before, key.repeats and key.repeats.schedule)):
+            return None  # an earlier commit of this send, without an answer, was carried out
         in_the_way = [key] if key.owner else []
         if column is not None and before is not None and key.repeats is None:
             in_the_way.append((yield from state_of_repeating(row, column, before)))

@@ -106,7 +106,7 @@ class _Settling:
 
     def _find_done(self) -> Steps[None]:
         """Remove outcomes that a commit of unknown outcome has applied; if all its traces are there, it is done."""
-        for worked in self._wanted.unsure:
+        for worked in tuple(self._wanted.unsure):
             kinds = yield from traces_of(self._row, worked)
             until = worked.leased_until
             applied = [
@@ -116,6 +116,7 @@ class _Settling:
             ]
             if applied and kinds == worked.kinds:
                 self._process.read_back(self._row, "settle", applied=True)
+                self._wanted.end(worked, applied=True)
                 self._done(worked, applied)
             else:
                 self._remove(applied)

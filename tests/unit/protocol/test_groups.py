@@ -219,6 +219,22 @@ def test_a_late_message_for_which_a_claim_had_no_room_comes_before_the_later_one
     assert handed(scene.do("ann", snapshot=snapshot, want=1)) == [late.name.id]
 
 
+def test_a_late_message_for_whose_bytes_a_claim_had_no_room_comes_before_the_later_ones_of_its_group() -> None:
+    scene, snapshot = Scene(), RowSnapshot(ROW, 1)
+    large = {"x": "y" * 1_500_000}
+    scene.put(put_at(scene.now, headers=large))
+    settled(scene, scene.do("ann", snapshot=snapshot), ACK, snapshot=snapshot)
+    late = [put_at(scene.now - SECOND, n, headers=large, group="a" if n == 3 else None) for n in range(4)]
+    scene.clock.advance(1)
+    scene.send(1, group="a")
+    scene.put(*late)
+    order: list[Id] = []
+    while claimed := handed(last := scene.do("ann", snapshot=snapshot, want=10)):
+        order += claimed
+        settled(scene, last, ACK, snapshot=snapshot)
+    assert order[:4] == [put.name.id for put in late]
+
+
 def test_a_message_that_was_listed_before_a_scan_met_it_comes_after_the_earlier_ones_of_its_group() -> None:
     """So does one that a spool forwards, or that was sent slowly, after a plain send."""
     scene = one_group(3)

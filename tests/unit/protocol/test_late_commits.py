@@ -36,12 +36,16 @@ POLICIES = Policies.read(misfire="all", overlap="allow", after_failure="go on")
 
 
 class Late(Faulty):
-    """The first commit has an unknown outcome and is carried out just before the second; `then` happens in between."""
+    """The first commit has an unknown outcome and is carried out just before the second; `then` happens in between.
 
-    def __init__(self, store: Store, then: Callable[[], object] = lambda: None) -> None:
+    With `before_read` it is carried out before that read after it, if that comes sooner. The first reads it back.
+    """
+
+    def __init__(self, store: Store, then: Callable[[], object] = lambda: None, *, before_read: int = 0) -> None:
         super().__init__(store)
         self._then = then
-        self._commits = 0
+        self._before_read = before_read
+        self._commits = self._reads = 0
         self._late: Commit | None = None
 
     def perform(self, request: Request) -> object:
@@ -50,35 +54,40 @@ class Late(Faulty):
             if self._commits == 1:
                 self._late = request
                 raise OutcomeUnknown
-            if self._commits == 2 and self._late:
-                super().perform(self._late)
-                self._then()
-        return super().perform(request)
-
-
-class LateBeforeARead(Late):
-    """As `Late`, but carried out before the first read that follows the one by which it was read back."""
-
-    def __init__(self, store: Store, then: Callable[[], object] = lambda: None) -> None:
-        super().__init__(store, then)
-        self._reads = 0
-
-    def perform(self, request: Request) -> object:
-        if not isinstance(request, Commit) and self._late:
+            self._carry_out()
+        elif self._commits:
             self._reads += 1
-            if self._reads == 2:
-                Faulty.perform(self, self._late)
-                self._then()
+            if self._reads == self._before_read:
+                self._carry_out()
         return super().perform(request)
 
+    def _carry_out(self) -> None:
+        late, self._late = self._late, None
+        if late:
+            super().perform(late)
+            self._then()
 
-class LateThenUnreadable(LateBeforeARead):
-    """As `LateBeforeARead`, but the store becomes unavailable once header and timers have been read again."""
+
+class LateThenUnreadable(Late):
+    """Carried out before the row is read again, but the store becomes unavailable once header and timers were read."""
+
+    def __init__(self, store: Store, then: Callable[[], object]) -> None:
+        super().__init__(store, then, before_read=2)
 
     def perform(self, request: Request) -> object:
         if not isinstance(request, Commit) and self._reads == 3:
             raise StoreUnavailable
         return super().perform(request)
+
+
+class SecondLost(Late):
+    """As `Late`, but the second commit has no answer either: it comes once the first was carried out: refused."""
+
+    def perform(self, request: Request) -> object:
+        answer = super().perform(request)
+        if isinstance(request, Commit) and self._commits == 2:
+            raise OutcomeUnknown
+        return answer
 
 
 @pytest.fixture
@@ -95,11 +104,16 @@ def messages(table: Timetable) -> list[Id]:
     return [column.name.id for column in table.store.read((Slice(ROW, Type.MESSAGE),))[0]]
 
 
-@pytest.mark.parametrize("late", [Late, LateBeforeARead])
-def test_a_claim_carried_out_late_is_handed_out(stage: Stage, late: Callable[[Store], Store]) -> None:
+#: Before the second commit, or before a read between the two.
+MOMENTS = pytest.mark.parametrize("before_read", [0, 2, 3, 4, 5, 6])
+
+
+@MOMENTS
+def test_a_claim_carried_out_late_is_handed_out(stage: Stage, before_read: int) -> None:
     """Without that its messages would wait out a lease that no process has, and use up an attempt."""
     message = stage.send()
-    claimed = stage.run(claim(stage.ann, RowSnapshot(message.row, 1), ClaimRequest(1, LEASE, 1)), late(stage.store))
+    late = Late(stage.store, before_read=before_read)
+    claimed = stage.run(claim(stage.ann, RowSnapshot(message.row, 1), ClaimRequest(1, LEASE, 1)), late)
     [taken] = claimed.claims
     assert [held.entry.id for held in taken.held] == [message.id]
     assert stage.is_held(taken, message)
@@ -128,19 +142,25 @@ def test_a_claim_carried_out_late_is_taken_although_another_process_has_committe
     assert [held.entry.id for taken in claimed.claims for held in taken.held] == [message.id]
 
 
-def test_a_redrive_carried_out_late_is_reported(stage: Stage) -> None:
+@MOMENTS
+def test_a_redrive_carried_out_late_is_reported(stage: Stage, before_read: int) -> None:
     sent = stage.bury("a", "b")
     put_back: list[object] = []
-    report = stage.run(redrive(stage.bob, sent, on_redriven=put_back.extend), Late(stage.store))
+    late = Late(stage.store, before_read=before_read)
+    report = stage.run(redrive(stage.bob, sent, on_redriven=put_back.extend), late)
     assert (report.redriven, len(put_back)) == (2, 2)
 
 
-def test_a_removal_carried_out_late_is_reported(stage: Stage) -> None:
+@MOMENTS
+def test_a_removal_carried_out_late_is_reported(stage: Stage, before_read: int) -> None:
+    def late() -> Late:
+        return Late(stage.store, before_read=before_read)
+
     letters = stage.bury("a", "b")
-    assert stage.run(purge(stage.bob, letters), Late(stage.store)) == 2
-    assert stage.run(delete(stage.bob, stage.send()), Late(stage.store))
+    assert stage.run(purge(stage.bob, letters), late()) == 2
+    assert stage.run(delete(stage.bob, stage.send()), late())
     waiting = stage.send_many(3)
-    assert stage.run(clear(stage.bob, waiting[0].row, 1), Late(stage.store)) == 3
+    assert stage.run(clear(stage.bob, waiting[0].row, 1), late()) == 3
 
 
 def test_a_removal_carried_out_late_is_reported_although_another_process_has_committed_since(stage: Stage) -> None:
@@ -156,6 +176,16 @@ def test_a_removal_carried_out_late_is_reported_although_another_process_has_com
     assert stage.run(redrive(stage.bob, stage.bury("c")), late()).redriven == 1
 
 
+@MOMENTS
+def test_expired_messages_that_are_buried_late_are_reported(stage: Stage, before_read: int) -> None:
+    message = stage.send()
+    stage.clock.advance("2h")
+    buried = list[DeadLettered]()
+    burial = bury_expired(stage.bob, message.row, 1, 3_600 * SECOND, buried.extend)
+    stage.run(burial, Late(stage.store, before_read=before_read))
+    assert [one.entry.id for one in buried] == [message.id]
+
+
 def test_expired_messages_that_are_buried_late_are_reported_although_another_process_has_committed_since(
     stage: Stage,
 ) -> None:
@@ -167,9 +197,10 @@ def test_expired_messages_that_are_buried_late_are_reported_although_another_pro
     assert [one.entry.id for one in buried] == [message.id]
 
 
-def test_a_run_on_request_whose_commit_is_carried_out_late_is_sent_once(table: Timetable) -> None:
+@MOMENTS
+def test_a_run_on_request_whose_commit_is_carried_out_late_is_sent_once(table: Timetable, before_read: int) -> None:
     table.make()
-    schedule = run(run_now(table.kept("digest")), Late(table.births))
+    schedule = run(run_now(table.kept("digest")), Late(table.births, before_read=before_read))
     assert [schedule.run.id if schedule.run else None] == messages(table)
     assert table.there().fired == 1
 
@@ -203,16 +234,49 @@ def test_a_backfill_carried_out_late_sends_no_message_again_after_its_ack(table:
     assert table.work("cyd") == []
 
 
-def test_a_schedule_that_was_created_late_is_not_reported_as_taken(table: Timetable) -> None:
+@MOMENTS
+def test_a_schedule_that_was_created_late_is_not_reported_as_taken(table: Timetable, before_read: int) -> None:
     wanted = RequestedSchedule(Every("1m", delay="1m"), BODY, POLICIES)
-    assert run(save(table.kept("digest"), wanted, replaces=False), Late(table.births)).name == "digest"
+    late = Late(table.births, before_read=before_read)
+    assert run(save(table.kept("digest"), wanted, replaces=False), late).name == "digest"
 
 
+@MOMENTS
+def test_a_schedule_that_was_removed_late_is_returned(table: Timetable, before_read: int) -> None:
+    table.make()
+    removal = run(remove(table.kept("digest")), Late(table.births, before_read=before_read))
+    assert removal.schedule
+    assert removal.schedule.name == "digest"
+
+
+@MOMENTS
 @pytest.mark.parametrize("unique", [None, Unique.KEEP, Unique.REPLACE])
-def test_a_repeating_message_that_was_stored_late_was_sent(table: Timetable, unique: Unique | None) -> None:
+def test_a_repeating_message_that_was_stored_late_was_sent(
+    table: Timetable, unique: Unique | None, before_read: int
+) -> None:
     wanted = RequestedSchedule(Every("1m"), replace(BODY, key="k"), POLICIES, Origin.MESSAGE)
-    holder = run(RepeatingSend(table.kept("k"), wanted, unique).carry_out(), Late(table.births))
+    late = Late(table.births, before_read=before_read)
+    holder = run(RepeatingSend(table.kept("k"), wanted, unique).carry_out(), late)
     assert (holder.sent, [holder.id.id]) == (True, messages(table))
+
+
+def test_of_two_commits_without_an_answer_the_one_that_was_carried_out_is_reported(table: Timetable) -> None:
+    """Both leave the same mark, but each has a message id of its own."""
+    table.make()
+    schedule = run(run_now(table.kept("digest")), SecondLost(table.births, lambda: table.clock.advance(1)))
+    assert [schedule.run.id if schedule.run else None] == messages(table)
+    wanted = RequestedSchedule(Every("1m"), replace(BODY, key="k"), POLICIES, Origin.MESSAGE)
+    sent = SecondLost(table.births, lambda: table.clock.advance(1))
+    holder = run(RepeatingSend(table.kept("k"), wanted, Unique.KEEP).carry_out(), sent)
+    assert holder.id.id in messages(table)
+
+
+@MOMENTS
+def test_an_occurrence_that_is_fired_late_is_reported_once(table: Timetable, before_read: int) -> None:
+    table.make()
+    table.clock.advance("1m")
+    fired = run(table.firing("bob", None), Late(table.births, before_read=before_read))
+    assert [one.run.id for one in fired] == messages(table)
 
 
 def test_a_repeating_message_that_was_stored_late_fires_its_first_occurrence_once(table: Timetable) -> None:

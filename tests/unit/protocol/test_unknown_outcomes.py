@@ -176,6 +176,21 @@ def test_what_finds_the_store_closed_is_called_closed_and_not_unknown() -> None:
     assert not settlement.unsure
 
 
+@pytest.mark.parametrize("beside_a_claim", [False, True], ids=["alone", "beside a claim"])
+def test_a_settle_that_turned_out_to_be_recorded_makes_no_later_error_unknown(*, beside_a_claim: bool) -> None:
+    scene = Scene(messages=3)
+    ann, taken = scene.process("ann"), scene.do("ann", want=2).claims[0]
+    settlement = SettleRequest(taken.timer, {scene.sent[0]: ACK})
+    silent = Failing(scene.store, OutcomeUnknown("no answer"), of=(Commit,), applied=True)
+    if beside_a_claim:
+        run(claim(ann, RowSnapshot(ROW, 1), ClaimRequest(1, LEASE, 5), settling=[settlement]), silent)
+    else:
+        with pytest.raises(StoreError):
+            run(settle(ann, ROW, settlement), Failing(silent, StoreUnavailable("away"), of=(Read,), at=1))
+        run(settle(ann, ROW, settlement), scene.store)
+    assert not settlement.unsure
+
+
 class ClosedAtACommit(Faulty):
     """Is closed before a commit is carried out."""
 
