@@ -192,7 +192,7 @@ class MessageQueue(QueueAdmin):
         except asyncio.CancelledError:
             core.give_back(order)
             if order.given_back:  # perhaps no other task takes part, and would commit it
-                await complete(self._flush)
+                await complete(lambda: self.run(core.claimer.flush(order.given_back)))
             raise
         except BaseException:  # an interrupt may come when the steps have ended
             core.give_back(order)
@@ -220,7 +220,7 @@ class MessageQueue(QueueAdmin):
         try:
             return await self.run(self.core.claimer.settle(outcomes))
         except asyncio.CancelledError:  # perhaps no other task takes part, and would commit them
-            await complete(self._flush)
+            await complete(lambda: self.run(self.core.claimer.flush([delivery for delivery, _ in outcomes])))
             raise
 
     async def close(self) -> None:

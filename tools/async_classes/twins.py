@@ -131,13 +131,15 @@ TWINS: Final = (
             "        except BaseException:  # an interrupt or a cancellation may come when the steps have ended": (
                 "        except asyncio.CancelledError:\n            core.give_back(order)\n"
                 "            if order.given_back:  # perhaps no other task takes part, and would commit it\n"
-                "                await complete(self._flush)\n            raise\n"
+                "                await complete(lambda: self.run(core.claimer.flush(order.given_back)))\n"
+                "            raise\n"
                 "        except BaseException:  # an interrupt may come when the steps have ended"
             ),
             "        return self.run(self.core.claimer.settle(outcomes))": (
                 "        try:\n            return self.run(self.core.claimer.settle(outcomes))\n"
                 "        except asyncio.CancelledError:  # perhaps no other task takes part, and would commit them\n"
-                "            await complete(self._flush)\n            raise"
+                "            await complete(lambda: self.run("
+                "self.core.claimer.flush([delivery for delivery, _ in outcomes])))\n            raise"
             ),
             # Closing the deliveries cancels the task that renews, so nothing else ends its pause.
             "Callable[[], bool], pause: Wakeup": "Callable[[], bool]",

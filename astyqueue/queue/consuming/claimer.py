@@ -12,7 +12,7 @@ The leader carries out one step after the other, so leases and row snapshots nee
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
 from astyqueue.clock import Clock
@@ -165,9 +165,9 @@ class Claimer:
             raise ticket.error
         return ticket.lost
 
-    def flush(self) -> Steps[None]:
-        """Commit all buffered outcomes, and write the buffered history events."""
-        yield from self._flushing.take_part(self._flushed)
+    def flush(self, deliveries: Collection[BaseDelivery] | None = None) -> Steps[None]:
+        """Commit all buffered outcomes, or those of these deliveries, and write the buffered history events."""
+        yield from self._flushing.take_part(lambda: self._flushed(deliveries))
         yield from self.history.flush()
 
     def leave(self, *, for_good: bool = False) -> Steps[None]:
@@ -179,9 +179,9 @@ class Claimer:
         """Take part until `stopped` without receiving, so that leases are renewed; an error in that is raised."""
         yield from self._renewing.take_part(stopped)
 
-    def _flushed(self) -> bool:
+    def _flushed(self, deliveries: Collection[BaseDelivery] | None) -> bool:
         """Whether no outcome waits; if one does, hurry the buffer again: a hurry ends whenever the buffer is empty."""
-        if self._outcomes.settled_all:
+        if self._outcomes.settled(deliveries):
             return True
         self._outcomes.hurry()
         self._lead.wake()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
 from collections.abc import Callable
 
@@ -127,7 +126,7 @@ class Participants:
             self._tickets.append(ticket)
             yield from self._lead.take_part(lambda: ticket.over or done(), wakeup, until=None)
         finally:
-            with contextlib.suppress(ValueError):  # an interrupt came before it joined
+            if ticket in self._tickets:  # or an interrupt came before it joined
                 self._tickets.remove(ticket)
         if ticket.error is not None:
             raise ticket.error

@@ -39,7 +39,7 @@ class LeaderWait:
 
     def _idle(self, now: int) -> bool:
         """Whether nothing has to be done before the next moment that is known, unless the queue is called."""
-        if self.work.leases.in_hand or self.work.recorder.history.has_noted or not self.work.outcomes.settled_all:
+        if self.work.leases.in_hand or self.work.recorder.history.has_noted or not self.work.outcomes.settled():
             return False
         return self.work.scheduler.activity.idle if self._paused else self.work.scheduler.at_rest(now)
 

@@ -109,7 +109,7 @@ class ProcessPermit:
     @property
     def concerns(self) -> bool:
         """Whether anything has to be kept: there is a limit, or was one when this process got a permit or stood by."""
-        return self._limit > 0 or self._held is not None or self._standing_by is not None
+        return self._limit > 0 or self._keeps_something
 
     @property
     def held(self) -> bool:
@@ -154,8 +154,11 @@ class ProcessPermit:
     @property
     def leaving(self) -> bool:
         """Whether the leader has not yet followed `leave`."""
-        kept = self._held, self._standing_by, self._unanswered
-        return self._releasing and any(one is not None for one in kept)
+        return self._releasing and self._keeps_something
+
+    @property
+    def _keeps_something(self) -> bool:
+        return any(one is not None for one in (self._held, self._standing_by, self._unanswered))
 
     def keep(self, *, wanting: bool, needed: bool, working: bool) -> Steps[None]:
         """Take, renew or release the permit, if it is time.
@@ -169,7 +172,7 @@ class ProcessPermit:
         held, self._due, self._releasing = self._held, None, False
         if held and (not needed or yields or held.permit.place >= self._limit):
             yield from self._release(held.permit)
-        elif held is None and not (wanting and needed):
+        elif held is None and not (wanting and needed and self._limit):
             yield from self._take_back()
         if yields:
             yield from self._withdraw()

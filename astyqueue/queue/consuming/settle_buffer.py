@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from itertools import chain
 from typing import Final
 
 from astyqueue.errors import AstyqueueError, OutcomeUnknown
@@ -127,11 +128,11 @@ class SettleBuffer:
         with self._lock:
             self.hurried = True
 
-    @property
-    def settled_all(self) -> bool:
-        """Whether every outcome is committed, counted, and noted for the hooks and the history."""
+    def settled(self, deliveries: Collection[BaseDelivery] | None = None) -> bool:
+        """Whether every outcome (of these) is committed, counted, and noted for the hooks and the history."""
         with self._lock:
-            return not (self._incoming or self._concluding or any(self._pending.values()))
+            waiting = chain(self._incoming, *[outcomes.values() for outcomes in self._pending.values()])
+            return not (self._concluding or any(deliveries is None or one.delivery in deliveries for one in waiting))
 
     def _sort_in(self) -> None:
         """Sort new outcomes by lease; the caller holds the lock. Outcomes added from here on wake the leader again."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
 
 from astyqueue.clock import Clock
@@ -36,10 +35,11 @@ class Waiters:
 
     def remove(self, waiter: Waiter) -> None:
         """Remove a waiter; it gets no deliveries afterwards."""
+        with self._lock:  # no other call comes before the removal: it might be interrupted
+            if waiter in self._waiters:  # or an interrupt came before it was added
+                self._waiters.remove(waiter)
         at = self._clock.monotonic()
         with self._lock:
-            with contextlib.suppress(ValueError):  # an interrupt came before it was added
-                self._waiters.remove(waiter)
             if not self._waiters:
                 self._note(at, full=True)
 

@@ -222,6 +222,7 @@ class RowScheduler:
     def _look_for_schedules(self, now: int) -> Steps[None]:
         """Once a second, find the rows of schedules that other processes changed: without credit nothing is polled.
 
+        One in which nothing is due yet is not read: beside a process that works in it, its header is new each time.
         Errors of the store are ignored. An idle queue learns of changes by notices.
         """
         at = self._clock.monotonic()
@@ -232,7 +233,7 @@ class RowScheduler:
         with contextlib.suppress(StoreError):
             found = yield from read(*[Named(row.name, (HEADER,)) for row in homes])
             for row, columns in zip(homes, found, strict=True):
-                row.check_header(columns[0].value if columns else None, now)
+                row.check_if_due(columns[0].value if columns else None, now)
 
     def next_row_to_fire(self, now: int) -> Steps[RowState | None]:
         """A row in which an occurrence of a schedule may be due.

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Final
 
+from astyqueue.errors import Undecodable
 from astyqueue.ids import Id
+from astyqueue.protocol.layout.columns import decode_header
 from astyqueue.protocol.layout.rows import is_home
 from astyqueue.protocol.row.bounded_reads import ScanWindow
 from astyqueue.protocol.row.snapshot import RowSnapshot
@@ -126,6 +129,13 @@ class RowState:
     def check_header(self, value: bytes | None, now: int) -> None:
         """Forget the snapshot if it has another header than this, which a poll has read."""
         self.snapshot.check_header(value, now)
+
+    def check_if_due(self, value: bytes | None, now: int) -> None:
+        """As `check_header`, unless this header says that nothing in the row is due yet."""
+        with contextlib.suppress(Undecodable):  # the next read of the row reports it
+            if value is not None and decode_header(self.name, value).floor > now:
+                return
+        self.check_header(value, now)
 
     @property
     def heads(self) -> list[Id] | None:

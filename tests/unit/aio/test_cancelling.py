@@ -11,8 +11,9 @@ import pytest
 
 from astyqueue import aio
 from astyqueue.aio.delivery_loop import Deliveries
-from astyqueue.errors import OutcomeUnknown, StoreUnavailable
+from astyqueue.errors import NotFound, OutcomeUnknown, StoreUnavailable
 from astyqueue.protocol.coordination.activity_log import read_notices
+from astyqueue.protocol.settling.outcomes import ACK
 from astyqueue.protocol.steps import Commit, Read, Request, Send, Steps, arun
 from astyqueue.store import Batch, Slice
 from astyqueue.stores.async_adapter import Threaded
@@ -31,8 +32,11 @@ class Slow(Faulty):
         self.entered = threading.Event()
         self.open = threading.Event()
         self.error: Exception | None = None
+        self.at_commits: Callable[[], object] = lambda: None
 
     def perform(self, request: Request) -> object:
+        if isinstance(request, Commit):
+            self.at_commits()
         answer = super().perform(request)
         if self.kept is not None and isinstance(request, self.kept):
             self.kept = None
@@ -240,6 +244,39 @@ def test_an_outcome_is_committed_although_its_task_is_cancelled_before_the_commi
             assert (await another.counts()).in_flight == 0
 
     play(scene)
+
+
+def test_a_cancelled_ack_does_not_wait_for_what_others_settle_in_other_rows_meanwhile(
+    store: Slow, clock: TimeMachine
+) -> None:
+    async def scene(queue: aio.MessageQueue) -> None:
+        for number in range(60):
+            await queue.send(number)
+        taken: list[aio.Delivery] = []
+        while len(taken) < 60:
+            taken += await queue.receive(60, wait="1s")
+        mine = taken[0]
+        others = [delivery for delivery in taken if delivery.message_id.row != mine.message_id.row]
+        clock.advance("6s")  # the settings are read before the outcome is committed
+        store.kept = Read
+        acking = asyncio.ensure_future(mine.ack())
+        await store.when_entered()
+        await cancelled(acking)
+        before, later = len(others), queue.core.claimer.settle_later
+        store.at_commits = lambda: later(others.pop(), ACK) if others else None
+        store.open.set()
+        with pytest.raises(asyncio.CancelledError):
+            await acking
+        with pytest.raises(NotFound):
+            await queue.get(mine.message_id)
+        assert before - len(others) <= 3 < before
+
+    async def whole() -> None:
+        builder = aio.MessageQueue.builder().store(store).name("emails").clock(clock).concurrency_shards(4)
+        async with await builder.build() as queue:
+            await scene(queue)
+
+    asyncio.run(asyncio.wait_for(whole(), timeout=30))
 
 
 def test_the_next_send_after_a_cancelled_one_writes_the_notice_for_idle_processes(

@@ -218,13 +218,17 @@ def test_a_thread_that_is_interrupted_after_it_committed_for_another_leaves_that
             raise
 
 
-def test_a_thread_that_is_interrupted_at_any_call_while_it_leaves_the_line_has_left_it(clock: TimeMachine) -> None:
+@pytest.mark.parametrize(("part", "leaves"), [(Leadership, "_in_line"), (Waiters, "remove")])
+def test_a_thread_that_is_interrupted_at_any_call_while_it_leaves_the_line_has_left_it(
+    clock: TimeMachine, part: type, leaves: str
+) -> None:
+    code = getattr(part, leaves).__code__
     queue = MessageQueue.builder().store(MemoryStore(clock)).name("emails").clock(clock).build()
     calls = 0
 
     def interrupt(frame: FrameType, event: str, _: object) -> None:
         nonlocal calls
-        if event == "call" and frame.f_back and frame.f_back.f_code.co_name == "_in_line":
+        if event == "call" and frame.f_back and frame.f_back.f_code is code:
             calls += 1
             if calls == at:
                 sys.setprofile(None)
@@ -239,9 +243,12 @@ def test_a_thread_that_is_interrupted_at_any_call_while_it_leaves_the_line_has_l
             sys.setprofile(None)
             if calls < at:
                 break
+            queue.send(at)
             receiving = threads.submit(queue.receive)
             try:
-                assert list(receiving.result(DEADLINE)) == []
+                [delivery] = receiving.result(DEADLINE)
+                assert delivery.body == at
+                threads.submit(delivery.ack).result(DEADLINE)
             except TimeoutError:
                 queue.core.close()
                 raise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
@@ -197,3 +198,22 @@ def test_a_permit_whose_commit_has_no_answer_is_released_with_its_process(clock:
     run(permit.keep(wanting=True, needed=True, working=False), store)
     assert not run(show_permits("mail", 1, clock.now), store).active
     assert not permit.leaving
+
+
+def test_a_queue_that_lost_its_limit_after_a_permit_of_unknown_outcome_can_be_closed(clock: TimeMachine) -> None:
+    store = MemoryStore(clock)
+    silent = Failing(store, OutcomeUnknown("no answer"), of=(Commit,), applied=True)
+    with MessageQueue.builder().store(store).clock(clock).name("mail").options(max_active_processes=1).build() as other:
+        other.send(1)
+        queue = MessageQueue.builder().store(silent).clock(clock).name("mail").build()
+        with contextlib.suppress(OutcomeUnknown):
+            queue.receive()
+        other.configure(max_active_processes=0)
+        queue.core.settings_sync.settings = other.settings
+        with ThreadPoolExecutor(1) as threads:
+            try:
+                threads.submit(queue.close).result(DEADLINE)
+            except TimeoutError:
+                queue.core.close()
+                raise
+        assert other.permits().active == []

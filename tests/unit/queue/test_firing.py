@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from datetime import UTC, datetime, timedelta
+from itertools import count
 
 import pytest
 
@@ -13,11 +14,12 @@ from astyqueue.model import message as message_module
 from astyqueue.model.message import Message
 from astyqueue.model.schedule import Misfire, Overlap, Policies
 from astyqueue.model.settings import Layout
+from astyqueue.protocol.layout.columns import Type
 from astyqueue.protocol.steps import Commit, Read, run
 from astyqueue.queue.admin.schedules import ScheduleRequest, save, show
 from astyqueue.queue.queue import MessageQueue
 from astyqueue.schedules import Schedules
-from astyqueue.store import Store
+from astyqueue.store import Slice, Store
 from astyqueue.testing import Recording, TimeMachine
 from astyqueue.triggers import Cron, Every, Once, Triggers
 from astyqueue.units import SECOND
@@ -139,6 +141,28 @@ def test_hands_that_are_full_fire_a_schedule_that_another_process_makes_meanwhil
     assert schedule.fired == 2
     assert schedule.history[-1].at - schedule.history[-1].occurrence <= 2 * SECOND
     assert full.count(Read) <= 4 * 70
+
+
+def test_hands_that_are_full_do_not_read_what_another_process_changes_all_the_time(
+    place: Place, clock: TimeMachine
+) -> None:
+    crew = Crew(place.store(clock), clock, Layout(concurrency_shards=4))
+    full = crew.join(hands=1, busy_for=3_600 * SECOND)
+    crew.outsider().send(1)
+    crew.pass_time(2 * SECOND, step=50 * MILLISECOND)
+    assert full.got
+    active, keys = crew.join(hands=50), count()
+
+    def sent() -> None:
+        active.send(1, key=f"k{next(keys)}", unique="keep")
+
+    crew.pass_time(8 * SECOND, each=sent, step=100 * MILLISECOND)
+    full.requests.clear()
+    crew.pass_time(20 * SECOND, each=sent, step=100 * MILLISECOND)
+    reads = [request for request in full.requests if isinstance(request, Read)]
+    timers = [one for read in reads for one in read.wanted if isinstance(one, Slice) and one.type == Type.TIMER]
+    assert len(reads) <= 2 * 20
+    assert timers == []
 
 
 def test_idle_schedules_cost_no_reads(place: Place, clock: TimeMachine) -> None:

@@ -253,6 +253,6 @@ def test_of_outcomes_that_are_handed_in_at_once_one_calls_the_leader_and_the_oth
     outcomes._incoming = Meeting(parties)  # noqa: SLF001 - as above
     with ThreadPoolExecutor(parties) as threads:
         assert any(threads.map(lambda delivery: outcomes.add(delivery, ACK), held))
-    assert not outcomes.settled_all
+    assert not outcomes.settled()
     queue.run(queue.core.claimer.flush())
     assert queue.counts().total == 0
