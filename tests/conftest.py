@@ -34,13 +34,17 @@ _TOLD: Final = {
 
 
 @pytest.fixture(scope="session", autouse=True)
-def hangups() -> Iterator[None]:
-    """Have programs that tests start react to a hangup, also where all was started by `nohup`, which ignores it."""
-    before = signal.getsignal(signal.SIGHUP)
-    if before is signal.SIG_IGN:
-        signal.signal(signal.SIGHUP, signal.SIG_DFL)
+def signals() -> Iterator[None]:
+    """Have tests, and programs that they start, react to signals that are ignored where all was started as a job.
+
+    `nohup` ignores hangups, and a shell without job control Ctrl-C in what it starts in the background.
+    """
+    ignored = [number for number in (signal.SIGHUP, signal.SIGINT) if signal.getsignal(number) is signal.SIG_IGN]
+    for number in ignored:
+        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
     yield
-    signal.signal(signal.SIGHUP, before)
+    for number in ignored:
+        signal.signal(number, signal.SIG_IGN)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -14,6 +14,7 @@ pytestmark = pytest.mark.timeout(300)
 
 
 @pytest.mark.full
+@pytest.mark.timeout(900)  # hypothesis itself ends each of its searches after 300 s
 def test_what_is_left_of_a_failing_simulation_is_much_smaller_and_still_fails() -> None:
     mutant = next(mutant for mutant in MUTANTS if mutant.name == "no expectation on a replaced timer")
     whole = mutant.detected(0, mutant.within)

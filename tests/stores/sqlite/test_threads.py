@@ -159,11 +159,13 @@ def test_a_thread_that_is_interrupted_while_it_waits_for_its_turn_lets_those_beh
 
     with ThreadPoolExecutor(1) as threads:
         behind = threads.submit(interrupt)
-        with pytest.raises(KeyboardInterrupt):
-            writers.turn()
-        waiting_for(writers, 1)
-        assert not behind.done()
-        first.release()
+        try:
+            with pytest.raises(KeyboardInterrupt):
+                writers.turn()
+            waiting_for(writers, 1)
+            assert not behind.done()
+        finally:
+            first.release()
         behind.result(PATIENCE).release()
 
 

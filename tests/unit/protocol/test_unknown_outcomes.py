@@ -191,6 +191,18 @@ def test_a_settle_that_turned_out_to_be_recorded_makes_no_later_error_unknown(*,
     assert not settlement.unsure
 
 
+def test_two_settles_of_one_commit_of_unknown_outcome_both_find_that_it_was_recorded() -> None:
+    scene = Scene(messages=2)
+    ann, taken = scene.process("ann"), scene.do("ann", want=2).claims[0]
+    settlement = SettleRequest(taken.timer, dict.fromkeys(scene.sent, ACK))
+    silent = Failing(scene.store, OutcomeUnknown("no answer"), of=(Commit,), applied=True)
+    with pytest.raises(StoreError):
+        run(settle(ann, ROW, settlement), Failing(silent, StoreUnavailable("away"), of=(Read,), at=1))
+    for message in scene.sent:
+        alone = SettleRequest(taken.timer, {message: ACK}, settlement.unsure)
+        assert run(settle(ann, ROW, alone), scene.store).lost == []
+
+
 class ClosedAtACommit(Faulty):
     """Is closed before a commit is carried out."""
 
