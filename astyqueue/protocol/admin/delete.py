@@ -141,10 +141,15 @@ class _Clearing:
         return snapshot.loaded_header.value != before
 
     def done(self, plan: CommitPlan, snapshot: RowSnapshot) -> None:
-        """Record a commit and continue behind what it deleted, so that its tombstones are not read again."""
+        """Record a commit and continue behind what it deleted, so that its tombstones are not read again.
+
+        After a commit of unknown outcome, it may be an earlier plan than the last: all is read from the start again.
+        """
         self.removed += len(plan.messages)
         self._header = snapshot.header.value if snapshot.header else None
-        if self._reached:
+        if self._header is None:
+            self._passed.clear()
+        elif self._reached:
             part, last = self._reached
             self._passed[part] = last
 

@@ -309,7 +309,11 @@ class CommitLoop(HeaderCommits[CommitPlan]):
             if late := (yield from self._carried_out_since()):
                 return late[1]
             raise
-        if plan is None and (late := (yield from self._carried_out_since())):
+        if plan is None:
+            late = yield from self._carried_out_since()
+        else:  # planning may have read the row again
+            late = yield from self._unanswered.carried_out(self.snapshot.loaded_header.value, self._has_traces)
+        if late:
             return late[1]
         if plan is None and self._unanswered.error and any(one.acts_late for one in self._unanswered.plans):
             raise self._unanswered.error
@@ -325,6 +329,7 @@ class CommitLoop(HeaderCommits[CommitPlan]):
     def commit(self, plan: CommitPlan) -> Steps[bool]:
         """Commit a plan once, unless it was carried out late; whether it was applied."""
         if plan is self._unanswered.late:
+            self.snapshot.forget()  # the row was read for a later plan
             return self.process.read_back(self.snapshot.row, self.operation, applied=True)
         return (yield from HeaderCommits.commit(self, plan))
 

@@ -117,7 +117,7 @@ class _Settling:
             if applied and kinds == worked.kinds:
                 self._process.read_back(self._row, "settle", applied=True)
                 if kinds.keys() == set(applied):  # otherwise settles of its other messages look for its traces too
-                    self._wanted.end(worked, applied=True)
+                    self._wanted.end(worked, applied=False)  # what is gone may be the work of another plan on its timer
                 self._done(worked, applied)
             else:
                 self._remove(applied)

@@ -295,7 +295,7 @@ class Claimer:
 
     def _wake_hurried(self) -> None:
         """Wake the callers that wait for outcomes, some of which may be committed now, and those that leave."""
-        if self._outcomes.hurried or self._leaving:
+        if self._outcomes.hurried or self._leaving or self._flushing:
             self._lead.wake_others()
 
     def _shares(self) -> Shares:

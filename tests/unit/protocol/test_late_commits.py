@@ -9,7 +9,7 @@ import pytest
 
 from astyqueue.errors import OutcomeUnknown, StoreUnavailable
 from astyqueue.ids import Id, first_at
-from astyqueue.model.envelope import Envelope, encode
+from astyqueue.model.envelope import Envelope, MessageId, encode
 from astyqueue.model.message import Unique
 from astyqueue.model.schedule import Origin, Policies
 from astyqueue.protocol.admin.dead_letters import purge, redrive
@@ -22,6 +22,7 @@ from astyqueue.protocol.row.snapshot import RowSnapshot
 from astyqueue.protocol.scheduling.schedule_commands import backfill, remove, run_now
 from astyqueue.protocol.scheduling.schedule_definition import RepeatingSend, RequestedSchedule, save
 from astyqueue.protocol.sending.idempotent import IdempotentSender, idempotent_message
+from astyqueue.protocol.settling.outcomes import Reject
 from astyqueue.protocol.steps import Commit, Request, run
 from astyqueue.store import Slice, Store
 from astyqueue.testing import Failing, Faulty
@@ -174,6 +175,62 @@ def test_a_removal_carried_out_late_is_reported_although_another_process_has_com
     waiting = stage.send_many(3)
     assert stage.run(clear(stage.bob, waiting[0].row, 1), late()) == 3
     assert stage.run(redrive(stage.bob, stage.bury("c")), late()).redriven == 1
+
+
+@pytest.mark.parametrize("before_read", range(2, 10))
+@pytest.mark.parametrize(("waiting", "dead"), [(250, 0), (0, 150)])
+def test_a_clear_one_commit_of_which_is_carried_out_late_leaves_nothing(
+    stage: Stage, before_read: int, waiting: int, dead: int
+) -> None:
+    stage.send_many(waiting)
+    stage.bury(*map(str, range(dead)))
+    removed: list[MessageId] = []
+    late = Late(stage.store, before_read=before_read)
+    assert stage.run(clear(stage.bob, STAGE_ROW, 1, removed.extend), late) == len(removed) == waiting + dead
+    assert stage.kinds() == {Type.LOCK}
+
+
+class LateWhileAnotherSends(Late):
+    """As `Late`, and before another of these reads `sends` is called."""
+
+    def __init__(self, store: Store, sends: Callable[[], object], *, before_read: int, sent_before: int) -> None:
+        super().__init__(store, before_read=before_read)
+        self._sends = sends
+        self._sent_before = sent_before
+
+    def perform(self, request: Request) -> object:
+        if self._commits and not isinstance(request, Commit) and self._reads + 1 == self._sent_before:
+            self._sends()
+        return super().perform(request)
+
+
+@pytest.mark.parametrize("before_read", [3, 4, 5])
+@pytest.mark.parametrize("sent_before", [6, 7, 8])
+def test_a_clear_one_commit_of_which_is_carried_out_late_reports_it_although_a_message_comes_meanwhile(
+    stage: Stage, before_read: int, sent_before: int
+) -> None:
+    stage.send_many(3)
+    removed: list[MessageId] = []
+    late = LateWhileAnotherSends(stage.store, stage.send, before_read=before_read, sent_before=sent_before)
+    stage.run(clear(stage.bob, STAGE_ROW, 1, removed.extend), late)
+    assert len(removed) == 4 - len(stage.columns(Type.MESSAGE))
+
+
+@MOMENTS
+def test_a_clear_one_commit_of_which_is_carried_out_late_leaves_no_letter_that_died_before_the_next(
+    stage: Stage, before_read: int
+) -> None:
+    stage.bury("a", "b")
+    before = stage.clock.now() - 5 * SECOND
+    stage.put(stage.value("old", due=before), before)
+    stage.clock.advance("30s")
+
+    def dies() -> None:
+        [taken] = stage.claim(1, stage.cyd)
+        stage.settle(taken, Reject("rejected", "x", 1))
+
+    stage.run(clear(stage.bob, STAGE_ROW, 1), Late(stage.store, dies, before_read=before_read))
+    assert stage.kinds() == {Type.LOCK}
 
 
 @MOMENTS

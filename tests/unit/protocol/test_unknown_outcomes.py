@@ -203,6 +203,19 @@ def test_two_settles_of_one_commit_of_unknown_outcome_both_find_that_it_was_reco
         assert run(settle(ann, ROW, alone), scene.store).lost == []
 
 
+def test_a_settle_that_was_recorded_is_found_although_an_earlier_one_of_part_of_it_leaves_the_same_traces() -> None:
+    scene = Scene(messages=2)
+    ann, taken = scene.process("ann"), scene.do("ann", want=2).claims[0]
+    unsure: list[SettlePlan] = []
+    for messages, applied in ((scene.sent[:1], False), (scene.sent, True)):
+        silent = Failing(scene.store, OutcomeUnknown("no answer"), of=(Commit,), applied=applied)
+        unreadable = Failing(silent, StoreUnavailable("away"), of=(Read,), at=1)
+        with pytest.raises(StoreError):
+            run(settle(ann, ROW, SettleRequest(taken.timer, dict.fromkeys(messages, ACK), unsure)), unreadable)
+    for message in scene.sent:
+        assert run(settle(ann, ROW, SettleRequest(taken.timer, {message: ACK}, unsure)), scene.store).lost == []
+
+
 class ClosedAtACommit(Faulty):
     """Is closed before a commit is carried out."""
 
