@@ -158,7 +158,7 @@ class ProcessPermit:
 
     @property
     def _keeps_something(self) -> bool:
-        return any(one is not None for one in (self._held, self._standing_by, self._unanswered))
+        return self._held is not None or self._standing_by is not None or self._unanswered is not None
 
     def keep(self, *, wanting: bool, needed: bool, working: bool) -> Steps[None]:
         """Take, renew or release the permit, if it is time.
