@@ -26,6 +26,9 @@ from astyqueue.store import Store
 
 #: The default time that running handlers get to finish.
 DRAINED_WITHIN: Final = "30s"
+#: The main thread wakes so often (seconds): Python handles signals there, and one does not wake it if the system gave it
+#: to another thread, or just before the main thread began to wait.
+_SIGNALS_HANDLED_WITHIN: Final = 1.0
 
 
 class Dispatcher:
@@ -164,7 +167,7 @@ class Dispatcher:
         """
         self.start()
         try:
-            self._monitor.finished.wait()
+            self._wait()
         except BaseException:
             self.stop()
             raise
@@ -224,7 +227,12 @@ class Dispatcher:
                 self._monitor.finish()
         self._end_within(microseconds)
         if wait and threading.current_thread() not in self._threads and not self._plan.pools.run_here:
-            self._monitor.finished.wait()
+            self._wait()
+
+    def _wait(self) -> None:
+        """Block until it has finished, and let the main thread handle signals meanwhile."""
+        while not self._monitor.finished.wait(_SIGNALS_HANDLED_WITHIN):
+            pass
 
     def stop(self, *, wait: bool = True) -> None:
         """Drain without waiting for running handlers: release their messages and record every outcome handed in."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import signal
 import threading
 
 import pytest
@@ -91,3 +92,32 @@ def test_a_signal_handler_that_drains_in_the_middle_of_the_start_does_not_finish
     hold.set()
     dispatcher.drain(None)
     assert not dispatcher.running
+
+
+def test_a_signal_that_the_system_gives_to_another_thread_is_handled_while_the_main_thread_runs_a_dispatcher(
+    still: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dispatcher = Dispatcher.builder().queue(still.queue).handler(print).build()
+    finished, waits, handled = dispatcher._monitor.finished, threading.Event(), threading.Event()  # noqa: SLF001 - below
+    wait, in_time = finished.wait, []
+
+    def waiting(timeout: float | None = None) -> bool:
+        waits.set()
+        return wait(timeout)
+
+    def other() -> None:
+        assert waits.wait(DEADLINE)
+        signal.pthread_kill(threading.get_ident(), signal.SIGUSR1)
+        in_time.append(handled.wait(DEADLINE))
+        dispatcher.drain(None)
+
+    monkeypatch.setattr(finished, "wait", waiting)
+    before = signal.signal(signal.SIGUSR1, lambda *_: handled.set())
+    thread = threading.Thread(target=other)
+    thread.start()
+    try:
+        dispatcher.run()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+        thread.join()
+    assert in_time == [True]
