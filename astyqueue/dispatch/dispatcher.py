@@ -26,8 +26,8 @@ from astyqueue.store import Store
 
 #: The default time that running handlers get to finish.
 DRAINED_WITHIN: Final = "30s"
-#: The main thread wakes so often (seconds): Python handles signals there, and one does not wake it if the system gave it
-#: to another thread, or just before the main thread began to wait.
+#: The main thread wakes each second, because Python handles signals there, and a signal does not wake it if the system
+#: gave it to another thread, or just before the main thread began to wait.
 _SIGNALS_HANDLED_WITHIN: Final = 1.0
 
 
