@@ -12,7 +12,7 @@ from typing import Final
 
 import click
 
-from astyqueue.errors import AstyqueueError, BadInput, HandlersStuck, StoreUnavailable, WrongSchema
+from astyqueue.errors import AstyqueueError, BadInput, HandlersStuck, StoreUnavailable, WrongSchema, saying_how_far
 from astyqueue.printable import printable_lines, printable_message
 
 #: Key in click's `meta` of `-v`.
@@ -72,12 +72,8 @@ def told_in_one_line() -> Iterator[None]:
 def told_how_far(done: Callable[[], str]) -> Iterator[None]:
     """Have an error or Ctrl-C in the block say what was `done` before it; empty: nothing was."""
     try:
-        yield
-    except AstyqueueError as error:
-        if not (before := done()):
-            raise
-        trace_if_verbose()
-        raise Failure(str(error.with_sentence(before)), code_of(type(error))) from error
+        with saying_how_far(done):
+            yield
     except KeyboardInterrupt:
         if before := done():
             click.echo(printable_message(before), err=True)
