@@ -119,8 +119,12 @@ def has_work(row: str, heads: Iterable[Id], until: int) -> list[Slice]:
 
 
 def _take_suspect(snapshot: RowSnapshot, picked: ClaimPlan, suspects: list[Redelivery]) -> Steps[None]:
-    """Plan one suspect alone, if this process has no leases; otherwise plan nothing until it has settled them."""
+    """Plan one suspect alone, if this process has no leases; otherwise plan nothing until it has settled them.
+
+    What waits beside it was not read, so there may be more.
+    """
     if picked.order.in_hand == 0:
+        picked.more = True
         first = suspects[0]
         picked.room = min(1, picked.room)
         yield from _again(snapshot, picked, [first._replace(part=(first.timer.name, 0))])

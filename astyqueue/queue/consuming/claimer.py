@@ -195,7 +195,7 @@ class Claimer:
             self._scheduler.activity.used()
         try:
             self._waiters.add(waiter)
-            request = self._scheduler.request(self._process.now(), ignoring_owners=hurried)
+            request = self._scheduler.request(ignoring_owners=hurried)
 
             def over() -> bool:
                 if waiter.error is not None or filled():

@@ -324,7 +324,7 @@ class ClaimPermission:
         self._needed = not self._scheduler.activity.idle or self._scheduler.has_scan_due(now)
         yield from self._permit.keep(wanting=wanting, needed=self._needed, working=self._leases.in_hand > 0)
         if self._permit.grants != grants:
-            self._scheduler.request(now, ignoring_owners=True)
+            self._scheduler.request(ignoring_owners=True)
 
     @property
     def may_poll(self) -> bool:

@@ -184,26 +184,30 @@ class HeaderPoller:
         changed = polled.lease.update(value, header, self._clock.monotonic())
         if changed and polled.polled:
             self._activity.used()
-        polled.polled = True
         if changed and not row.known:
             polled.heads = [cursors[0] for cursors in header.cursors] if header else self._never_scanned
             polled.floor = header.floor if header else None
             row.scan_only_at(self._first_scan(polled, header, now))
         else:
             row.scan_at(max(row.due, now))
+        polled.polled = True
         self.plan.answered(row.name, now, self._pause(polled, now))
 
     def _first_scan(self, polled: _PolledRow, header: Header | None, now: int) -> int:
         """When to scan a row of which only the header is known; a probe that finds due messages brings that forward.
 
         A probe does not find messages that landed late, behind the head. Only a scan does, and the process that moved
-        the head may have died or have no credit. In a past row that can wait, and there are many such rows.
+        the head may have died or have no credit. In most past rows that can wait, as there are many. A new process
+        includes those of the turn that ended last, and does so at once if its consumer does not wait: all processes of
+        the queue may live for so short a time.
         """
-        if polled.row.name not in self.plan.current:
-            return now + int(random.random() * _IN_NO_HURRY)
+        row, first = polled.row, not polled.polled
         due = max(polled.floor or now, now)
         late = header is not None and any(min(cursors) < cursors[0] for cursors in header.cursors)
-        return min(due, now + _LATE) if late else due
+        current = row.name in self.plan.current
+        if late and (current or (first and self.plan.was_current(row.name, now))):
+            return min(due, now if first and row.ignores_owner else now + _LATE)
+        return due if current else now + int(random.random() * _IN_NO_HURRY)
 
     def _decoded(self, row: RowState, value: bytes | None) -> Header | None:
         """The header in these bytes; if it is undecodable, the row is scanned, and the scan raises the error."""

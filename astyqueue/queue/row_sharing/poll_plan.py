@@ -120,6 +120,10 @@ class PollPlan:
             for row in self.current:
                 self._polls.set(row, 0)
 
+    def was_current(self, row: str, now: int) -> bool:
+        """Whether a row was written to in the turn before this one."""
+        return row in self._ring.current(now - self._ring.layout.time_shard_us)
+
     def pause(self, row: str, now: int, unchanged_since: MonotonicUs, *, has_timers: bool) -> int:
         """The pause until a row is polled again: short where new work is likely or timers are pending."""
         if self._activity.idle:

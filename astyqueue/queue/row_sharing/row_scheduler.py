@@ -78,9 +78,9 @@ class RowScheduler:
         self._lock = threading.Lock()
         self._reported: dict[str, int] = {}
         self._requested = 0
-        self._requested_rows: set[str] = set()
-        self._ignoring_owners: set[str] = set()
         self._requested_before_round = 0
+        self._is_to_ignore_owners = False
+        self._ignores_owners = False
         self._polled_for = 0
         self._answered = 0
         self._latest = 0
@@ -106,14 +106,14 @@ class RowScheduler:
         with self._lock:
             self._reported[row] = min(moment, self._reported.get(row, moment))
 
-    def request(self, now: int, *, ignoring_owners: bool) -> int:
+    def request(self, *, ignoring_owners: bool) -> int:
         """Have the leader check every current row for due messages; returns a number for `answered`.
 
-        With `ignoring_owners`, no row is left to its owner. Safe from any thread.
+        With `ignoring_owners`, no row in which something is due is left to its owner, which may be gone: neither a
+        current row nor a past one. Safe from any thread.
         """
         with self._lock:
-            if ignoring_owners:
-                self._requested_rows.update(self._ring.current(now))
+            self._is_to_ignore_owners |= ignoring_owners
             self._requested += 1
             return self._requested
 
@@ -142,10 +142,11 @@ class RowScheduler:
                 row.scan_anew(now)
         with self._lock:
             self._requested_before_round = self._requested
-            ignoring, self._requested_rows = self._requested_rows, set()
-        self._ignoring_owners |= ignoring
-        for name in ignoring:
-            self.rows[name].ignores_owner = True
+            ignores_owners, self._is_to_ignore_owners = self._is_to_ignore_owners, False
+        if ignores_owners:
+            self._ignores_owners = True
+            for row in self.rows.values():
+                row.ignore_owner(now)
         return set_back
 
     def _follow_use(self, now: int, *, working: bool) -> None:
@@ -272,9 +273,10 @@ class RowScheduler:
         if not self.poller.plan.complete:
             return
         self._answered = self._polled_for
-        if self._polled_for == self._requested:
-            while self._ignoring_owners:
-                self.rows[self._ignoring_owners.pop()].ignores_owner = False
+        if self._polled_for == self._requested and self._ignores_owners:
+            self._ignores_owners = False
+            for row in self.rows.values():
+                row.ignores_owner = False
         yield from self.poller.idle(now)
 
     def next_event(self, now: int) -> int:

@@ -62,6 +62,12 @@ class RowState:
         self.due = min(self.due, due)
         self._scans.lower(self.name, max(self.due, self.not_before, earliest))
 
+    def ignore_owner(self, now: int) -> None:
+        """Scan what is due, whichever process owns the row and also if the last scan has passed it over."""
+        self.ignores_owner = True
+        if self.due <= now:
+            self.scan_at(self.due)
+
     def expect(self, moment: int) -> None:
         """Plan a scan for a message that is due at this moment, also if the row is scanned for another reason before.
 

@@ -174,7 +174,7 @@ def test_who_asks_finds_what_is_due_although_it_was_passed_over_a_moment_ago(
     know_due_timer(row, clock, clock.now())
     finish_visit(scheduler, row, more=False)
     assert scheduler.next_row(clock.now()) is None
-    request = scheduler.request(clock.now(), ignoring_owners=True)
+    request = scheduler.request(ignoring_owners=True)
     scheduler.begin_round(clock.now())
     run(scheduler.idle(clock.now(), has_credit=True), store)
     assert not scheduler.answered(request)
@@ -187,7 +187,7 @@ def test_a_request_is_answered_when_every_current_row_was_polled_since(
 ) -> None:
     store = MemoryStore(clock)
     run(scheduler.poll(clock.now()), store)
-    request = scheduler.request(clock.now(), ignoring_owners=False)
+    request = scheduler.request(ignoring_owners=False)
     for _ in range(2):
         scheduler.begin_round(clock.now())
         run(scheduler.poll(clock.now()), store)
@@ -200,8 +200,8 @@ def test_without_credit_only_requests_of_rounds_before_are_answered(
     scheduler: RowScheduler, clock: TimeMachine
 ) -> None:
     store = MemoryStore(clock)
-    before = scheduler.request(clock.now(), ignoring_owners=False)
+    before = scheduler.request(ignoring_owners=False)
     scheduler.begin_round(clock.now())
-    later = scheduler.request(clock.now(), ignoring_owners=False)
+    later = scheduler.request(ignoring_owners=False)
     run(scheduler.idle(clock.now(), has_credit=False), store)
     assert (scheduler.answered(before), scheduler.answered(later)) == (True, False)
