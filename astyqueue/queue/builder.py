@@ -240,7 +240,7 @@ class QueueBuilder(Generic[Q]):
         known = self._spooled_settings()
         settings = known or (yield from self._stored_settings(store.spread))
         clock = self._clock or CorrectedClock()
-        return QueueRuntime(
+        runtime = QueueRuntime(
             settings,
             clock,
             self._hooks,
@@ -251,6 +251,9 @@ class QueueBuilder(Generic[Q]):
             spooling=self._spooling(settings, store, observers, opened=known is None),
             watch=self._watch,
         )
+        if known is None:
+            runtime.settings_sync.stored(settings)
+        return runtime
 
     def _stored_settings(self, spread: Spread) -> Steps[Settings]:
         """The settings of the queue in the store, which is created if it is new; `spread` is what suits the store."""

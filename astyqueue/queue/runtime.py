@@ -165,7 +165,7 @@ class QueueRuntime:
 
     def _overflow_producer(self, settings: Settings, forwarding: frozenset[str]) -> Producer:
         """The producer of another queue of the same store: this one's overflow queue."""
-        return QueueRuntime(
+        runtime = QueueRuntime(
             settings,
             self.clock,
             (),
@@ -173,7 +173,9 @@ class QueueRuntime:
             observers=self.observers,
             watch=self.watch,
             forwarding=forwarding,
-        ).producer
+        )
+        runtime.settings_sync.stored(settings)
+        return runtime.producer
 
     def start_spool(self) -> None:
         """Have what is in the spool forwarded, if there is a spool; a second call does nothing."""

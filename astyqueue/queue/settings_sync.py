@@ -46,7 +46,8 @@ class SettingsSync:
         self.time = ClockSync(clock)
         self._process = process
         self._next = process.now() + _EVERY
-        self._missed = 0
+        self._was_stored = False
+        self._dropped = False
         self._recreated = False
         self._warned: set[str] = set()
         self._warn_of_unread()
@@ -58,7 +59,7 @@ class SettingsSync:
     @property
     def gone(self) -> bool:
         """Whether the queue is gone: it was dropped, even if a queue of another layout has its name now."""
-        return self._missed > 1 or self._recreated
+        return self._dropped or self._recreated
 
     @property
     def behaviour(self) -> Behaviour:
@@ -70,29 +71,43 @@ class SettingsSync:
 
         Those of an `idle` queue are not read: a process that changes them puts a notice into the activity log.
 
-        The last known settings stay in force when the queue was dropped, and where the stored ones cannot be read. If
-        the queue was recreated with another layout, NotFound is raised from then on: it has other rows, and no consumer
-        would read messages sent to the old ones.
+        The last known settings stay in force where the stored ones cannot be read, and for what this process has leased
+        when the queue was dropped; a send raises NotFound then, unless it was created again. If it was recreated with
+        another layout, NotFound is raised from then on: it has other rows, and no consumer would read messages sent to
+        the old ones.
         """
         self.check_same_queue()
         yield from self.time.follow(only_sends=only_sends)
         now, due = self._process.now(), self._next + (_LEFT_TO_LEADER if only_sends else 0)
-        if idle or (now < due and self._next - now <= _EVERY):
+        early = idle or (now < due and self._next - now <= _EVERY)
+        if early and not (only_sends and self._dropped):
             return
         self._next = now + _EVERY
         self._process.observers.check_log_levels()
         try:
-            stored = yield from load_settings(self.settings.name, last=self.behaviour)
+            stored = yield from self._load()
         except Undecodable as error:
             self.warn(str(error))
             return
-        self._missed = 0 if stored is not None else self._missed + 1
-        if stored is None:
+        if stored is not None:
+            self.stored(stored)
             return
-        self.stored(stored)
+        self._dropped = self._was_stored
+        if only_sends and self._dropped:
+            message = f"queue {self.settings.name!r} was dropped: create it again, or stop its producers and consumers"
+            raise NotFound(message)
+
+    def _load(self) -> Steps[Settings | None]:
+        """The stored settings; None if there are none, which an exact read confirms for a queue that was stored."""
+        name, last = self.settings.name, self.behaviour
+        stored = yield from load_settings(name, last=last)
+        if stored is None and self._was_stored:
+            stored = yield from load_settings(name, exact=True, last=last)
+        return stored
 
     def stored(self, settings: Settings) -> None:
         """Take over settings that were just read; NotFound if they are those of a queue with another layout."""
+        self._was_stored, self._dropped = True, False
         self._recreated = settings.layout != self.settings.layout
         self.check_same_queue()
         self.settings = settings

@@ -15,13 +15,13 @@ from dataclasses import replace
 from typing import Final
 
 from astyqueue.clock import Clock
-from astyqueue.errors import QueueFull, Vetoed
+from astyqueue.errors import NotFound, QueueFull, Vetoed
 from astyqueue.ids import IdSource
 from astyqueue.model.envelope import MessageId
 from astyqueue.model.event import Event, Kind
 from astyqueue.model.message import Message, PreparedMessage
 from astyqueue.model.settings import BLOCK, DROP_OLDEST, FORWARD, Behaviour, Settings
-from astyqueue.protocol.admin.bounded_queue import delete_waiting, measure
+from astyqueue.protocol.admin.bounded_queue import Depth, delete_waiting, measure
 from astyqueue.protocol.admin.settings import load_settings
 from astyqueue.protocol.steps import Client, Steps
 from astyqueue.queue.consuming.expiry_sweep import ExpirySweep
@@ -172,7 +172,8 @@ class BoundedProducer(Producer):
 
     def _send_chunk(self, chunk: list[tuple[object, Message]], report: SendReport) -> Steps[None]:
         """Send as many here as there is room for; then wait for more, or send the rest elsewhere."""
-        if not self._behaviour.max_messages:
+        behaviour, wanted = self._behaviour, len(chunk)
+        if not behaviour.max_messages:
             yield from super()._send_chunk(chunk, report)
             return
         while chunk:
@@ -183,6 +184,8 @@ class BoundedProducer(Producer):
                 continue
             with self._credit.sending(taken):
                 yield from super()._send_chunk(part, report)
+        if behaviour.overflow == DROP_OLDEST and wanted > _excess(behaviour.max_messages) and not self._in_transaction:
+            yield from self._delete_excess(behaviour.max_messages)
 
     def _admitted(self, wanted: int, *, before: int = 0) -> Steps[int]:
         """How many of `wanted` messages may be sent here now: at least one, or none if they are to be forwarded.
@@ -219,23 +222,26 @@ class BoundedProducer(Producer):
         limit, deletes = behaviour.max_messages, behaviour.overflow == DROP_OLDEST
         began, (under_way, taken) = self._clock.monotonic(), self._credit.unseen
         reach = _DELETED_AT_ONCE if deletes else 0
-        depth = yield from measure(
-            self._process,
-            self._ring.rows(),
-            self._ring.layout.priorities,
-            most=limit + reach,
-            oldest=reach,
-        )
+        depth = yield from self._depth(limit, reach)
         room = limit - depth.messages - under_way
         if deletes:
             yield from self._delete(depth.oldest[: max(0, wanted - room)])
-            credit = max(wanted, min(_CREDIT_TO_DELETE, -(-limit // _PART)))
+            credit = max(wanted, _excess(limit))
         else:
             credit = -(-max(0, room) // _PART)
         self._credit.give(credit, limit, counted=depth.messages, since=taken)
         if not credit:
             ended = self._clock.monotonic()
             self._credit.full_until = ended + min(max(_PAUSE, _PAUSES * (ended - began)), _PAUSE_AT_MOST)
+
+    def _depth(self, limit: int, reach: int) -> Steps[Depth]:
+        rows, levels = self._ring.rows(), self._ring.layout.priorities
+        return (yield from measure(self._process, rows, levels, most=limit + reach, oldest=reach))
+
+    def _delete_excess(self, limit: int) -> Steps[None]:
+        """Delete what is above the limit now: a call may have sent more at once than a count gives credit for."""
+        depth = yield from self._depth(limit, _DELETED_AT_ONCE)
+        yield from self._delete(depth.oldest[: max(0, depth.messages - limit)])
 
     def _delete(self, oldest: Sequence[MessageId]) -> Steps[None]:
         """Delete these messages unless a consumer has one meanwhile; count, record and announce it."""
@@ -259,7 +265,10 @@ class BoundedProducer(Producer):
 
     def _forward(self, message: Message) -> Steps[Sent]:
         producer = yield from self._overflow_producer(before=0)
-        sent = yield from producer.send(producer.adapted(message))
+        try:
+            sent = yield from producer.send(producer.adapted(message))
+        except NotFound as dropped:
+            raise self._without_overflow(0) from dropped
         self._listener.stats.add("forwarded")
         return sent
 
@@ -280,6 +289,8 @@ class BoundedProducer(Producer):
             sent = yield from producer.send_many(messages.values(), _NO_OPTIONS)
         except QueueFull as full:
             raise full.after(report.sent) from full
+        except NotFound as dropped:
+            raise self._without_overflow(report.sent) from dropped
         places = list(messages)
         for number, id_ in enumerate(sent.ids):
             part.ids[places[number]] = id_
@@ -299,3 +310,13 @@ class BoundedProducer(Producer):
                 raise self._full(self._behaviour, before)
             self._overflow_producers[name] = self._opens(settings, self._forwarding)
         return self._overflow_producers[name]
+
+    def _without_overflow(self, before: int) -> QueueFull:
+        """The error once the overflow queue was dropped; one that was created again is opened by the next send."""
+        self._overflow_producers.clear()
+        return self._full(self._behaviour, before)
+
+
+def _excess(limit: int) -> int:
+    """By how much a process may exceed the limit of a queue whose oldest messages are deleted for new ones."""
+    return min(_CREDIT_TO_DELETE, -(-limit // _PART))

@@ -163,6 +163,16 @@ def test_a_queue_that_was_far_above_its_new_bound_comes_down(queue: MessageQueue
     assert 100 <= depth(queue) <= 110
 
 
+@pytest.mark.parametrize("limit", [5, 1_000])
+@pytest.mark.parametrize("count", [500, 2_500])
+def test_sending_many_at_once_leaves_the_newest_up_to_the_bound(queue: MessageQueue, limit: int, count: int) -> None:
+    queue.configure(max_messages=limit, overflow="drop_oldest")
+    queue.send_many(range(count))
+    left = min(limit, count)
+    assert bodies(queue) == list(range(count - left, count))
+    assert queue.stats.evicted == count - left
+
+
 @pytest.mark.every_store
 def test_a_send_waits_until_there_is_room(queue: MessageQueue, clock: TimeMachine) -> None:
     queue.configure(max_messages=1, overflow="block", overflow_wait="10m")
@@ -284,6 +294,24 @@ def test_without_the_queue_to_forward_to_a_send_is_refused(
     queue.send("first")
     with pytest.raises(QueueFull):
         queue.send("second")
+
+
+def test_once_the_queue_to_forward_to_is_dropped_sends_are_refused_until_it_is_made_again(
+    queue: MessageQueue, store: Store, clock: TimeMachine
+) -> None:
+    later = MessageQueue.builder().store(store).name("later").clock(clock)
+    later.build().close()
+    queue.configure(max_messages=1, overflow="forward", overflow_to="later")
+    queue.send_many(["first", "second"])
+    run(forget_settings("later"), store)
+    clock.advance("10s")
+    with pytest.raises(QueueFull):
+        queue.send("third")
+    with pytest.raises(QueueFull):
+        queue.send_many(["fourth", "fifth"])
+    with later.build() as there:
+        assert queue.send("sixth").id.row.startswith("later:")
+        assert sorted(map(str, bodies(there))) == ["second", "sixth"]
 
 
 def test_the_error_counts_what_the_call_has_sent_to_both_queues_when_the_second_is_full_too(
