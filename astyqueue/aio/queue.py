@@ -197,7 +197,7 @@ class MessageQueue(QueueAdmin):
         except BaseException:  # an interrupt may come when the steps have ended
             core.give_back(order)
             raise
-        return Received(cast("list[Delivery]", taken), self._settle, self.terms)
+        return Received(cast("list[Delivery]", taken), self._settle, self.terms, core.claimer.give_back)
 
     @property
     def delivery(self) -> DeliveryFactory:

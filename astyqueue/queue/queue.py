@@ -181,7 +181,7 @@ class MessageQueue(QueueAdmin):
         except BaseException:  # an interrupt or a cancellation may come when the steps have ended
             core.give_back(order)
             raise
-        return Received(cast("list[Delivery]", taken), self._settle, self.terms)
+        return Received(cast("list[Delivery]", taken), self._settle, self.terms, core.claimer.give_back)
 
     def transaction(self) -> AbstractContextManager[Transaction]:
         """On SQLite, a block whose sends, acks and own statements take effect together when it ends, or not at all.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar, overload
 
 from astyqueue.errors import BadInput, LeaseLost
@@ -20,10 +20,11 @@ class DeliveryBatch(Sequence[D]):
     none was ever reached, the caller counts as having handled them all.
     """
 
-    def __init__(self, deliveries: list[D], terms: RetryPolicy) -> None:
-        """`terms` decides on retries."""
+    def __init__(self, deliveries: list[D], terms: RetryPolicy, give_back: Callable[[BaseDelivery], None]) -> None:
+        """`terms` decides on retries; `give_back` keeps a message at most once for the next consumer here."""
         self._deliveries = deliveries
         self._terms = terms
+        self._give_back = give_back
         self._reached: set[int] = set()
 
     @overload
@@ -60,13 +61,22 @@ class DeliveryBatch(Sequence[D]):
         return [(one, ACK) for one in chosen]
 
     def on_leaving(self, error: BaseException | None) -> list[tuple[BaseDelivery, Outcome]]:
-        """The outcomes of the deliveries that are not settled when their block is left."""
-        waiting = [(place, delivery) for place, delivery in enumerate(self._deliveries) if not delivery.settled]
-        return [(delivery, self._on_leaving(place, delivery, error)) for place, delivery in waiting]
+        """The outcomes of the deliveries that are not settled when their block is left.
 
-    def _on_leaving(self, place: int, delivery: D, error: BaseException | None) -> Outcome:
-        if self._reached and place not in self._reached:
-            return self._terms.release(delivery, None)
+        Messages at most once that were not reached are given back to this process: they are in no store any more.
+        """
+        unreached = [one for place, one in enumerate(self._deliveries) if self._reached and place not in self._reached]
+        for delivery in unreached:
+            if delivery.lease is None:
+                self._give_back(delivery)
+        released = {*unreached}
+        return [
+            (one, self._terms.release(one, None) if one in released else self._on_leaving(one, error))
+            for one in self._deliveries
+            if not one.settled
+        ]
+
+    def _on_leaving(self, delivery: D, error: BaseException | None) -> Outcome:
         if error is None:
             return ACK
         delivery.error = error

@@ -133,9 +133,15 @@ class Received(DeliveryBatch[Delivery]):
     reached.
     """
 
-    def __init__(self, deliveries: list[Delivery], settler: Settler, terms: RetryPolicy) -> None:
-        """`settler` commits outcomes; `terms` decides on retries."""
-        super().__init__(deliveries, terms)
+    def __init__(
+        self,
+        deliveries: list[Delivery],
+        settler: Settler,
+        terms: RetryPolicy,
+        give_back: Callable[[BaseDelivery], None],
+    ) -> None:
+        """`settler` commits outcomes; `terms` decides on retries; `give_back`: see `DeliveryBatch`."""
+        super().__init__(deliveries, terms, give_back)
         self._settler = settler
 
     def ack(self, deliveries: Iterable[Delivery] | None = None) -> None:
