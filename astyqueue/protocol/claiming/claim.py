@@ -173,7 +173,7 @@ class _Claiming(HeaderCommits[_ClaimCommit]):
         blocked, merged = _blocked(self.process, picked)
         successors += [(timer, None) for timer in merged]
         claims = [
-            Claim(self.snapshot.row, _leased(self.process, lease, held, alone=picked.alone), held)
+            Claim(self.snapshot.row, _leased(self.process, lease, held, picked), held)
             for (lease, _), held in picked.leased.items()
         ]
         put_off = [visible_at(self.process, until, entries) for until, entries in picked.early.items()]
@@ -337,9 +337,17 @@ def _free_keys(change: RowTransaction, going: Mapping[Id, SettleEffects]) -> Ste
         change.delete(column.name)
 
 
-def _leased(process: Client, lease: int, held: list[ClaimedMessage], *, alone: bool) -> Timer:
+def _leased(process: Client, lease: int, held: list[ClaimedMessage], picked: ClaimPlan) -> Timer:
     name = Name(Type.TIMER, 0, process.id_at(process.now() + lease), State.LEASED)
     entries = tuple(one.entry for one in held)
     return encoded(
-        Timer(name=name, entries=entries, nonce=process.nonce(), holder=process.name, made_for=len(held), alone=alone)
+        Timer(
+            name=name,
+            entries=entries,
+            nonce=process.nonce(),
+            holder=process.name,
+            made_for=len(held),
+            alone=picked.alone,
+            isolated=picked.suspect,
+        )
     )

@@ -325,8 +325,8 @@ def expired_leases(timers: list[Timer], now: int, *, top: int, room: int) -> Exp
 
     An expired lease counts as an attempt only if the message was alone: its holder had no other lease, and no other
     lease of that holder expired with it. A message that was alone in its timer but not in its process is a suspect: the
-    next process to claim it must hold no other lease, so that a message that crashes its worker never dead-letters
-    others.
+    next process to claim it must hold no other lease, and claims none beside it, so that a message that crashes its
+    worker never dead-letters others. What expires with that one had expired before, and its holder lived on.
     """
     found = ExpiredLeases()
     if not timers:
@@ -363,7 +363,7 @@ def _of_timer(timer: Timer, now: int, *, company: bool) -> list[Redelivery]:
         return marked + [
             Redelivery(entry, timer, (timer.name, index // width)) for index, entry in enumerate(timer.entries)
         ]
-    counts = timer.alone and not company
+    counts = timer.isolated or (timer.alone and not company)
     part = 0 if counts else _SUSPECT
     return marked + [
         Redelivery(entry._replace(spent=entry.spent + counts), timer, (timer.name, part)) for entry in timer.entries

@@ -79,9 +79,10 @@ _MARK: Final = struct.Struct(">16sBHQ")
 #: The same with a group, in timers that list a message of one.
 _GROUPED_ENTRY: Final = struct.Struct(">16sBHQ")
 _GROUPED_MARK: Final = struct.Struct(">16sBHQQ")
-#: A timer's flags: its holder had no other lease; its entries and marks have groups.
+#: A timer's flags: `alone`, whether its entries and marks have groups, and `isolated`.
 _ALONE: Final = 1
 _GROUPED: Final = 2
+_ISOLATED: Final = 4
 _COUNT: Final = struct.Struct(">H")
 #: The bit of an entry's attempts that says that it was superseded; attempts need fewer.
 _SUPERSEDED: Final = 0x8000
@@ -190,7 +191,8 @@ class Timer:
     """A column that hides messages until the time in its name.
 
     `nonce` identifies the claim: all timers that descend from it have the same. `made_for`: the number of messages that
-    the claim put into one timer. `alone`: its holder had no other lease.
+    the claim put into one timer. `alone`: its holder had no other lease. `isolated`: it was claimed as a suspect, so
+    its holder also claims nothing beside it.
     """
 
     name: Name
@@ -199,6 +201,7 @@ class Timer:
     holder: str
     made_for: int
     alone: bool = False
+    isolated: bool = False
     marks: tuple[Mark, ...] = ()
     value: bytes = field(default=b"", compare=False)
 
@@ -228,7 +231,7 @@ class Timer:
         superseded = [entry for entry in self.entries if entry.superseded]
         lightness = _EMPTY - 2 * len(self.entries) - len(self.marks) + len(superseded)
         grouped = self.grouped
-        flags = self.alone * _ALONE | grouped * _GROUPED
+        flags = self.alone * _ALONE | grouped * _GROUPED | self.isolated * _ISOLATED
         return b"".join(
             (
                 FORMAT,
@@ -282,6 +285,7 @@ def decode_timer(row: str, name: Name, value: bytes) -> Timer:
         holder=holder,
         made_for=made_for,
         alone=bool(flags & _ALONE),
+        isolated=bool(flags & _ISOLATED),
         marks=marks,
         value=value,
     )

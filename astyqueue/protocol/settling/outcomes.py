@@ -274,6 +274,7 @@ def _timer(process: Client, origin: Timer, group: list[Move]) -> Timer:
                 holder=origin.holder,
                 made_for=origin.made_for,
                 alone=origin.alone,
+                isolated=origin.isolated,
             )
         )
     return encoded(Timer(name, entries, process.nonce(), "", len(entries)))

@@ -219,6 +219,7 @@ class Claimer:
         now = self._process.now()
         if self._scheduler.begin_round(now, working=self.leases.in_hand > 0):
             self.leases.set_back(now)
+        self._outcomes.renew(now)
         shares = self._shares()
         if shares and self._at_most_once.hand_out_kept(now, shares=shares):
             return
@@ -226,7 +227,6 @@ class Claimer:
             yield from self._for_waiters(self._permission.keep(wanting=bool(shares)), shares)
             shares = shares if self._permission.may_poll else {}
             self._wake_hurried()
-        self._outcomes.renew(now)
         urgent = self._outcomes.urgent(now)
         self._scheduler.scan_now(self.recorder.freed_groups.take(), now)
         if shares and succeeded:

@@ -212,6 +212,7 @@ TIMERS = some.builds(
     some.text("abc-é", max_size=40),
     some.integers(0, 200),
     some.booleans(),
+    some.booleans(),
     MARKS,
 )
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import math
 import threading
 from collections.abc import Callable
@@ -7,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from astyqueue import LeaseLost, MessageQueue
+from astyqueue import LeaseLost, Message, MessageQueue
 from astyqueue.errors import AlreadySettled, BadInput, NotFound
 from astyqueue.protocol.steps import Commit
 from astyqueue.queue.builder import QueueBuilder
@@ -177,6 +178,48 @@ def test_at_most_once_is_settled_as_it_is_delivered(queue: MessageQueue, clock: 
     assert queue.counts().total == 0
     with pytest.raises(AlreadySettled, match="at most once"):
         held.ack()
+
+
+def test_of_messages_at_most_once_those_that_a_loop_did_not_reach_go_to_the_next_consumer(queue: MessageQueue) -> None:
+    queue.send_many([Message(number, lease=0) for number in range(6)])
+    with queue.receive(3) as batch:
+        got: list[object] = [next(iter(batch)).body]
+    with contextlib.suppress(ZeroDivisionError), queue.receive(2) as batch:
+        for delivery in batch:
+            got.append(delivery.body)
+            raise ZeroDivisionError
+    with contextlib.closing(queue.deliveries(ahead=3)) as deliveries:
+        got.append(next(deliveries).body)
+    while left := bodies(queue):
+        got += left
+    assert sorted(got, key=str) == list(range(6))
+    assert queue.stats.dropped == 0
+
+
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_messages_that_a_living_consumer_never_settles_become_dead_letters(
+    builder: QueueBuilder[MessageQueue], clock: TimeMachine, count: int
+) -> None:
+    """The lease of one has run out long ago when that of another runs out, which was claimed alone."""
+    with builder.lease("10s").max_attempts(3).build() as queue:
+        queue.send_many(range(count))
+        forgotten = []
+        for _ in range(20 * count):
+            forgotten.append(queue.receive(1))
+            clock.advance("5s")
+        assert (queue.counts().dead, queue.counts().total) == (count, count)
+        assert {letter.attempts for letter in queue.dead_letters()} == {3}
+
+
+def test_a_consumer_whose_leases_have_run_out_gets_their_messages_when_it_receives_next(
+    queue: MessageQueue, clock: TimeMachine
+) -> None:
+    queue.send_many(range(2))
+    forgotten = [queue.receive(1), queue.receive(1)]
+    for _ in range(6):
+        clock.advance("31s")
+        forgotten.append(queue.receive(1))
+    assert [len(batch) for batch in forgotten] == [1] * 8
 
 
 @pytest.mark.every_store
