@@ -16,8 +16,9 @@ BY_FILE := -q --dist loadfile --no-loadscope-reorder
 EMBEDDED := $(BY_FILE) -n 4 --ignore=tests/cassandra --ignore=tests/ring --ignore=tests/triggers
 # All processes use one node.
 ON_CASSANDRA := $(BY_FILE) -n 3 --store cassandra
-# The file of a step is where it is kept how long its tests took.
-ALL = -m "" --all-stores --durations-to tests/durations/$(1).txt
+# The file of a step is where it is kept how long its tests took. Some take longer than faulthandler_timeout of pyproject.toml,
+# and a dump of a thread that runs can crash the interpreter (Python 3.11): here it comes after the limit of every test.
+ALL = -m "" --all-stores -o faulthandler_timeout=1000 --durations-to tests/durations/$(1).txt
 CHOSEN = --durations=20
 TESTS := CHOSEN
 
