@@ -266,10 +266,9 @@ def _late(snapshot: RowSnapshot, picked: ClaimPlan, scan: int) -> Steps[None]:
     if complete:
         picked.late_scans.append(scan)
     if scan == SCANS - 1 and all(cursors[scan] == cursors[0] for cursors in snapshot.scans.cursors):
-        snapshot.ids_scanned, snapshot.claimed_since_late_scan = (
-            snapshot.ids_scanned + snapshot.claimed_since_late_scan,
-            0,
-        )
+        # A process that delivered nothing here stores the cursors, so that new processes find no late scan to make.
+        snapshot.ids_scanned += snapshot.claimed_since_late_scan or WORTH_STORING
+        snapshot.claimed_since_late_scan = 0
 
 
 def _reached(columns: list[Column], left: list[Column], until: Id) -> Id:

@@ -286,10 +286,15 @@ class ProcessPermit:
         return len(before) >= free
 
     def _stand_by(self, table: PermitTable, now: int) -> Steps[None]:
-        """Report that this process waits, once in a third of the lease, and look again when a permit may be free."""
+        """Report that this process waits, once in a third of the lease, and look again when a permit may be free.
+
+        It is not reported at its first look: others would leave a free permit to a process that looks once and ends.
+        """
         at, lease = self._clock.monotonic(), self._behaviour.permit_lease_us
-        if self._standing_by is None or at >= self._reported:
-            since = self._standing_by.since if self._standing_by else now
+        if self._standing_by is None:
+            self._standing_by, self._reported = ActiveProcess(self._process.name, now, now), at
+        elif at >= self._reported:
+            since = self._standing_by.since
             self._standing_by = ActiveProcess(self._process.name, since, now + lease)
             self._reported, self._listed_until = at + lease // _RENEWED_AT, now + lease
             yield from report_standby(self._queue, self._standing_by, now)

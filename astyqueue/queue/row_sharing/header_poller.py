@@ -34,6 +34,8 @@ from astyqueue.units import BEGINNING, SECOND, MonotonicUs
 _IN_NO_HURRY: Final = 30 * SECOND
 #: The pause before the scan of a current row for messages that landed late: twice that between two polls of it.
 _LATE: Final = 2 * SECOND
+#: The same in the first poll of a process: less than the wait of a consumer that leaves rows to their owners.
+_LATE_AT_FIRST: Final = SECOND // 2
 #: How long the owner leaves a requested row alone, and how long the requesting process tries to claim from it.
 _PAUSE: Final = SECOND // 25
 _TRYING: Final = 3 * SECOND // 10
@@ -140,10 +142,7 @@ class HeaderPoller:
     def may_claim(self, row: RowState, now: int) -> bool:
         """Whether to leave a row to its owner no longer; otherwise its header is polled when that time is over."""
         at, lease = self._clock.monotonic(), self._rows[row.name].lease
-        if row.ignores_owner:
-            row.ignores_owner = False
-            return True
-        if not self._ring.shared or lease.may_claim(row.due, now, at):
+        if row.ignores_owner or not self._ring.shared or lease.may_claim(row.due, now, at):
             return True
         self.poll_by(row, now + lease.time_until_claim(row.due, now, at))
         return False
@@ -198,15 +197,16 @@ class HeaderPoller:
 
         A probe does not find messages that landed late, behind the head. Only a scan does, and the process that moved
         the head may have died or have no credit. In most past rows that can wait, as there are many. A new process
-        includes those of the turn that ended last, and does so at once if its consumer does not wait: all processes of
-        the queue may live for so short a time.
+        includes those of the turn that ended last; one whose consumer does not wait has all such rows scanned at once,
+        because all processes of the queue may live for so short a time.
         """
         row, first = polled.row, not polled.polled
         due = max(polled.floor or now, now)
         late = header is not None and any(min(cursors) < cursors[0] for cursors in header.cursors)
         current = row.name in self.plan.current
-        if late and (current or (first and self.plan.was_current(row.name, now))):
-            return min(due, now if first and row.ignores_owner else now + _LATE)
+        if late and (current or (first and (row.ignores_owner or self.plan.was_current(row.name, now)))):
+            pause = _LATE if not first else 0 if row.ignores_owner else _LATE_AT_FIRST
+            return min(due, now + pause)
         return due if current else now + int(random.random() * _IN_NO_HURRY)
 
     def _decoded(self, row: RowState, value: bytes | None) -> Header | None:

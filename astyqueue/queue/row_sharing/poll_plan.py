@@ -98,6 +98,10 @@ class PollPlan:
         """Whether every row was polled at least once, and every current row since `poll_current_next`."""
         return self._polls.next() > _FIRST
 
+    def is_overdue(self, now: int) -> bool:
+        """Whether a row is to be polled now, as after a process has not called for a while."""
+        return self._polls.next() <= now
+
     def next_event(self) -> int:
         """The moment of the next poll."""
         return self._polls.next() if self._activity.idle else min(self._polls.next(), self._turn_ends)

@@ -270,7 +270,7 @@ class RowScheduler:
         if self._polled_for < self._requested:
             self._polled_for = self._requested
             self.poller.plan.poll_current_next()
-        if not self.poller.plan.complete:
+        if not self.poller.plan.complete or (self._ignores_owners and self.poller.plan.is_overdue(now)):
             return
         self._answered = self._polled_for
         if self._polled_for == self._requested and self._ignores_owners:
@@ -335,13 +335,15 @@ class RowVisit:
         self._poller.scanned(row, now)
         if refused and self._shared:
             row.due = now
-            self._poller.poll_by(row, now)
+            if not row.was_refused(now):
+                self._poller.poll_by(row, now)
         elif more or refused or snapshot.header is None:
             self._poller.refused(row, refused)
             row.scan_at(now)
         elif (due := snapshot.next_scan(now)) is not None:
             row.scan_at(due, earliest=max(due, now + _AGAIN))
         row.scan_for_expected(self.began)
+        row.ignores_owner = row.ignores_owner and refused > 0
         self._over = True
 
     def fired(self, count: int) -> None:

@@ -18,6 +18,9 @@ from astyqueue.units import NEVER, SECOND
 #: over costs little delay.
 _AFTER_ERROR: Final = SECOND // 20
 LONGEST_AFTER_ERROR: Final = 5 * SECOND
+#: The claims that a consumer that does not wait tries in one row, each of up to three commits. Another process has made
+#: progress with each that is refused.
+_REFUSALS: Final = 8
 
 
 class RowState:
@@ -25,7 +28,8 @@ class RowState:
 
     `due`: the earliest known moment at which something in it is or will be due. `not_before`: it is not scanned before,
     because of consecutive `failures` or a busy lock. `yielded_until`: until then it is left to a process that requested
-    it. `ignores_owner`: a consumer that does not wait requested a scan, whichever process owns the row.
+    it. `ignores_owner`: a consumer that does not wait requested a scan, whichever process owns the row; after a claim
+    that was refused because other processes were at work there, that still holds for `refusals_left` more.
     """
 
     __slots__ = (
@@ -36,6 +40,7 @@ class RowState:
         "ignores_owner",
         "name",
         "not_before",
+        "refusals_left",
         "snapshot",
         "yielded_until",
     )
@@ -51,6 +56,7 @@ class RowState:
         self.failures = 0
         self.yielded_until = 0
         self.ignores_owner = False
+        self.refusals_left = 0
 
     def __repr__(self) -> str:
         """The row, when something in it is due, and what keeps it from being scanned; moments in microseconds."""
@@ -64,9 +70,17 @@ class RowState:
 
     def ignore_owner(self, now: int) -> None:
         """Scan what is due, whichever process owns the row and also if the last scan has passed it over."""
-        self.ignores_owner = True
+        self.ignores_owner, self.refusals_left = True, _REFUSALS
         if self.due <= now:
             self.scan_at(self.due)
+
+    def was_refused(self, now: int) -> bool:
+        """Whether a claim that was refused is tried again at once, as the owner is ignored."""
+        self.refusals_left -= 1
+        self.ignores_owner = self.ignores_owner and self.refusals_left > 0
+        if self.ignores_owner:
+            self.scan_at(now)
+        return self.ignores_owner
 
     def expect(self, moment: int) -> None:
         """Plan a scan for a message that is due at this moment, also if the row is scanned for another reason before.
