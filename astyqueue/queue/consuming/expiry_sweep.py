@@ -62,6 +62,13 @@ class ExpirySweep:
             row = self._rows[self._turn]
         return row if (yield from self.visit(row)) else None
 
+    def all_rows(self) -> Steps[list[str]]:
+        """Look into each row, unless this process did so within a minute; returns the rows that were changed."""
+        changed: dict[str, bool] = {}
+        for row in self._rows:
+            changed[row] = yield from self.visit(row)
+        return [row for row, was_changed in changed.items() if was_changed]
+
     def _bury(self, row: str) -> Steps[bool]:
         """Bury what has expired; errors are left to claims and sends, which meet them too."""
         settings, buried = self._settings_sync.settings, list[DeadLettered]()

@@ -224,6 +224,9 @@ class BoundedProducer(Producer):
         reach = _DELETED_AT_ONCE if deletes else 0
         depth = yield from self._depth(limit, reach)
         room = limit - depth.messages - under_way
+        if room <= 0 and not deletes and (yield from self._bury_expired()):
+            yield from self._count(wanted, behaviour)
+            return
         if deletes:
             yield from self._delete(depth.oldest[: max(0, wanted - room)])
             credit = max(wanted, _excess(limit))
@@ -233,6 +236,14 @@ class BoundedProducer(Producer):
         if not credit:
             ended = self._clock.monotonic()
             self._credit.full_until = ended + min(max(_PAUSE, _PAUSES * (ended - began)), _PAUSE_AT_MOST)
+
+    def _bury_expired(self) -> Steps[bool]:
+        """Before a send is refused, find expired messages in all rows: its process may not live for a minute."""
+        rows = (yield from self._expiry.all_rows()) if self._expiry else []
+        if rows and self._expiry:
+            self._expiry.call_hooks()
+            yield from self._listener.announce([(row, None) for row in rows])
+        return bool(rows)
 
     def _depth(self, limit: int, reach: int) -> Steps[Depth]:
         rows, levels = self._ring.rows(), self._ring.layout.priorities

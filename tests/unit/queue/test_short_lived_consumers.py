@@ -188,6 +188,19 @@ def test_a_permit_is_not_kept_for_a_process_that_looked_once_and_ended(
     assert sum(received) >= 5, "each second one finds that the permit of the one before has run out"
 
 
+@pytest.mark.parametrize("overflow", ["refuse", "block"])
+def test_expired_messages_keep_no_place_from_a_sender_that_lives_for_one_message(
+    store: Store, clock: TimeMachine, overflow: str
+) -> None:
+    bound = {"max_messages": 20, "overflow": overflow, "overflow_wait": "0s", "expires_cap": "1m"}
+    application = Application(store, clock, (24, 4), **bound)
+    application.send(20)
+    clock.advance("2h")
+    application.send(2)
+    with application.process() as queue:
+        assert (queue.counts().waiting, queue.counts().dead) == (2, 20)
+
+
 @pytest.mark.parametrize("seed", range(30))
 def test_once_all_is_due_one_process_gets_all_of_it(store: Store, clock: TimeMachine, seed: int) -> None:
     """Messages of every kind, and processes that settle them, or end without that and leave their leases behind."""
