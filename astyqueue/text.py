@@ -83,8 +83,8 @@ def duration_setting_text(duration: int) -> str:
 
 
 def counted(count: int, what: str) -> str:
-    """The number of things, as in "1 row" and "2 rows"."""
-    return f"{count} {what}{'' if count == 1 else 's'}"
+    """The number of things, as in "1 row", "2 rows" and "2 processes"."""
+    return f"{count} {what}{'' if count == 1 else 'es' if what.endswith('s') else 's'}"
 
 
 def type_and_text(error: BaseException | None, form: Callable[[object], str] = str) -> str:

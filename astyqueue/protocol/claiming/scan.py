@@ -266,8 +266,7 @@ def _late(snapshot: RowSnapshot, picked: ClaimPlan, scan: int) -> Steps[None]:
     if complete:
         picked.late_scans.append(scan)
     if scan == SCANS - 1 and all(cursors[scan] == cursors[0] for cursors in snapshot.scans.cursors):
-        # A process that delivered nothing here stores the cursors, so that new processes find no late scan to make.
-        snapshot.ids_scanned += snapshot.claimed_since_late_scan or WORTH_STORING
+        snapshot.ids_scanned += WORTH_STORING if picked.order.ends_soon else snapshot.claimed_since_late_scan
         snapshot.claimed_since_late_scan = 0
 
 

@@ -35,7 +35,8 @@ class ClaimRequest:
 
     With `keeps`, the claim takes or extends the row lease, if row `leases` are in use; `yields`: give up after a
     refusal. `unlocks`: columns of a row lock that the claim's commit deletes. The caps bound the messages' own
-    settings; `expires_cap` is the longest time from the due time until a message expires, and 0 is none.
+    settings; `expires_cap` is the longest time from the due time until a message expires, and 0 is none. `ends_soon`:
+    the process may not come back, so cursors that need no late scan any more are stored.
     """
 
     want: int
@@ -49,6 +50,7 @@ class ClaimRequest:
     lease_cap: int = LEASE_MOST
     max_attempts_cap: int = ATTEMPTS_MOST
     expires_cap: int = 0
+    ends_soon: bool = False
 
 
 class ClaimedMessage(NamedTuple):

@@ -170,7 +170,7 @@ class RowWorker:
     def _claim_from(self, row: RowState, shares: Shares, news: _News) -> Steps[ClaimResult | None]:
         """Fire and claim; None if the row's lock is busy. `news` has what was settled, also after an error."""
         snapshot, began = row.snapshot, self.process.now()
-        order = self._order(sum(shares.values()), self.settings_sync.behaviour)
+        order = self._order(row, sum(shares.values()), self.settings_sync.behaviour)
         waiting, events = self.outcomes.of_row(row.name, began)
         settling = [SettleRequest(lease.timer, outcomes, lease.unsure) for lease, outcomes in waiting]
         claimed = ClaimResult()
@@ -216,8 +216,8 @@ class RowWorker:
         with self.scheduler.visiting(row) as visit:
             visit.fired((yield from self.firings.fire(row.snapshot)))
 
-    def _order(self, wanted: int, behaviour: Behaviour) -> ClaimRequest:
-        """A claim request for up to `wanted` messages.
+    def _order(self, row: RowState, wanted: int, behaviour: Behaviour) -> ClaimRequest:
+        """A request for up to `wanted` messages of a row.
 
         If it uses up all credit, it keeps the row only if credit has been coming back within `_NO_TIME`.
         """
@@ -233,6 +233,7 @@ class RowWorker:
             lease_cap=behaviour.lease_cap_us,
             max_attempts_cap=behaviour.max_attempts_cap,
             expires_cap=behaviour.expires_cap_us,
+            ends_soon=row.ignores_owner,
         )
 
     def _hand_out(self, row: str, claimed: ClaimResult, shares: Shares) -> None:

@@ -27,6 +27,8 @@ class Ledger:
         self.standby = self.opened(connection, permit_lease)
         for queue in (self.active, self.standby):
             assert not queue.receive()
+        clock.advance("1s")
+        assert not self.standby.receive()
         self.active.send("due")
 
     @staticmethod
@@ -49,8 +51,10 @@ def url(tmp_path: Path) -> str:
 
 
 def test_it_is_well_while_nothing_waits_long(connection: Connection, url: str, clock: TimeMachine) -> None:
-    found = Ledger(connection, url, clock, "1h").finding()
-    assert (found.severity, found.fact) == (Severity.OK, "1 of 1 taken, 1 process standing by")
+    ledger = Ledger(connection, url, clock, "1h")
+    assert (ledger.finding().severity, ledger.finding().fact) == (Severity.OK, "1 of 1 taken, 1 process standing by")
+    ledger.standby.close()
+    assert ledger.finding().fact == "1 of 1 taken, 0 processes standing by"
 
 
 def test_a_process_that_has_the_permit_and_claims_nothing_is_named(

@@ -387,6 +387,8 @@ def test_receive_of_a_stand_by_returns_nothing_and_gets_messages_once_the_other_
         active.send_many([1, 2])
         [first] = active.receive()
         assert not another.receive()
+        assert active.permits().standby == [], "it may not look again"
+        clock.advance("1s")
         assert not another.receive(limit=5)
         shown = active.permits()
         assert [one.process for one in shown.active] == [active.core.process.name]
