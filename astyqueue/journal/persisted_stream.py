@@ -70,18 +70,19 @@ class PersistedStream(Generic[T]):
 
     def _feed(self, items: Iterable[T]) -> None:
         """Append the items; runs in a thread of its own. What was taken from the source is appended in any case."""
-        source = iter(items)
         try:
+            self._append_each(iter(items))
+        except BaseException as error:  # noqa: BLE001 - the consumer raises it
+            self._error = error
+        finally:
+            self._end()
+
+    def _append_each(self, source: Iterator[T]) -> None:
+        with contextlib.closing(source) if isinstance(source, Generator) else contextlib.nullcontext():
             for item in source:
                 self._append_all((item,))
                 if self._stop.is_set():
                     break
-        except BaseException as error:  # noqa: BLE001 - the consumer raises it
-            self._error = error
-        finally:
-            if isinstance(source, Generator):
-                source.close()
-            self._end()
 
     def _append_all(self, items: Sequence[T]) -> None:
         """Append items; those that the journal does not take are lost, and logged: the consumer may have left."""
