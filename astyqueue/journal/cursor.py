@@ -208,6 +208,7 @@ class Retention:
     def __init__(self, pages: Pages, settings: Settings, clock: Clock) -> None:
         """Remove pages as these settings say, with ages by this clock."""
         self.dropped_records = 0
+        self._hindrance = ""
         self._pages: Final = pages
         self._settings: Final = settings
         self._clock: Final = clock
@@ -223,6 +224,7 @@ class Retention:
         With `retain`, pages whose records are all older; if there are cursors, only pages that all of them have passed;
         without both, none.
         """
+        self._hindrance = ""
         passed = None if ignore_cursors else self._slowest()
         retain = self._settings.retain_us
         if retain is None and passed is None:
@@ -233,9 +235,14 @@ class Retention:
             if number >= active or not self._may_go(number, oldest, NEVER if passed is None else passed):
                 break
             if not self._pages.remove_unless_read(number):
+                self._hindrance = f", and a reader inside page {number} keeps it: close that reader"
                 break
             removed += 1
         return removed
+
+    def with_hindrance(self, full: Exception) -> str:
+        """Why there is no room, and which page a reader kept from the last `reclaim`, if one did."""
+        return f"{full}{self._hindrance}"
 
     def drop_oldest(self, active: int) -> bool:
         """Remove the oldest page, though it may not have been read; False if it is the active or the only one.

@@ -282,8 +282,8 @@ class Writer:
         if self._settings.when_full is not WhenFull.BLOCK:
             if full.done and self._settings.durability is Durability.EACH:
                 self.sync_to(self._out.written)
-            raise JournalFull(self._place, str(full), appended=full.done)
-        self._room.wait(str(full), self.reclaim)
+            raise JournalFull(self._place, self.retention.with_hindrance(full), appended=full.done)
+        self._room.wait(self.retention.with_hindrance(full), self.reclaim)
 
     def reclaim(self, *, ignore_cursors: bool = False) -> int:
         """Remove the pages that may go, and return how many."""

@@ -64,7 +64,7 @@ def state_of(
     stat = journal.stat()
     done = max(stat.cursors.get(FORWARDED, 0), stat.first_sequence - 1)
     with journal.read(after=done) as records:
-        records.logged = _LOGGED
+        records.log_once(_LOGGED)
         oldest = records.take(1)
     with ReadOnlyJournal.open(folder, codec=BYTES, prefix=REFUSED) as refused:
         aside = refused.stat()
