@@ -23,7 +23,7 @@ from astyqueue.clock import Clock
 from astyqueue.errors import Closed
 from astyqueue.journal.disk import Disk, DiskFile
 from astyqueue.journal.pages import Pages
-from astyqueue.journal.records import Place, Position
+from astyqueue.journal.records import Place, Position, checked_place
 from astyqueue.journal.settings import Settings
 from astyqueue.journal_errors import JournalFailed, JournalInUse
 from astyqueue.structured_log import log_event
@@ -99,14 +99,16 @@ class Cursor:
         Durable when it returns. It syncs the records first, so a cursor never points behind what survives a crash.
         JournalFailed if the disk does not carry it out; then it may be called again.
         """
+        position = _position(place, "a commit")
         with self._lock:
-            if self._position is None or place.sequence > self._position.sequence:
-                self._store(Position(place.sequence, place.arrived_us))
+            if self._position is None or position.sequence > self._position.sequence:
+                self._store(position)
 
     def rewind(self, place: Place | None = None) -> None:
         """Move to any place, also back; None is before the first record. Durable when it returns."""
+        position = None if place is None else _position(place, "the place of a rewind")
         with self._lock:
-            self._store(None if place is None else Position(place.sequence, place.arrived_us))
+            self._store(position)
 
     def _store(self, position: Position | None) -> None:
         if self._file is None:
@@ -149,6 +151,11 @@ class Cursor:
         if self._file is not None:
             self._file.close()
             self._file = None
+
+
+def _position(place: object, what: str) -> Position:
+    checked = checked_place(place, what)
+    return Position(checked.sequence, checked.arrived_us)
 
 
 def _locked(disk: Disk, path: Path, name: str) -> DiskFile:

@@ -26,7 +26,7 @@ from astyqueue.journal.disk import Disk, LocalDisk
 from astyqueue.journal.page_drawing import page_picture
 from astyqueue.journal.pages import By, PageIndex, Pages
 from astyqueue.journal.reader import Reader, Span
-from astyqueue.journal.records import JSON, Codec, Place, check_codec
+from astyqueue.journal.records import JSON, Codec, Place, check_codec, checked_place
 from astyqueue.journal.recovery import verified
 from astyqueue.journal.settings import checked_name
 from astyqueue.journal.writer import Listeners, Writer
@@ -35,7 +35,7 @@ from astyqueue.units import NEVER, SECOND
 
 T = TypeVar("T")
 
-#: A moment to read from: aware, or that long before reading starts ("1h"), or a function that is called then.
+#: A moment to read from or up to: aware, or that long before reading starts ("1h"), or a function that is called then.
 Since = datetime | timedelta | str | Callable[[], datetime]
 #: A reader in another process notices a record this late at most; a look is two system calls.
 _POLL_US: Final = SECOND // 50
@@ -160,27 +160,33 @@ class Readable(Generic[T]):
         since: Since | None = None,
         after: Place | int | None = None,
         cursor: Cursor | str | None = None,
-        until: datetime | Place | None = None,
+        until: Since | Place | None = None,
         follow: bool = False,
     ) -> Reader[T]:
         """The records that arrived at or after `since`, or those behind a place or a cursor; by default all.
 
-        `since` may be a function: it is called when reading starts. It ends before the moment `until`, or with the
-        record `until`; with `follow` it waits for records to come, otherwise it ends where the journal ends.
+        It ends before the moment `until`, or with the record `until`. A moment is an aware datetime, a time before
+        reading starts, or a function that is called then. With `follow` it waits for records to come, otherwise it ends
+        where the journal ends.
         """
         if sum(given is not None for given in (since, after, cursor)) > 1:
             message = "since, after and cursor exclude each other: give one of them"
             raise BadInput(message)
         by, start = By.SEQUENCE, _from_first
         if since is not None:
-            by, start = By.ARRIVAL, _starter(since, self._source.clock)
+            by, start = By.ARRIVAL, _moment(since, self._source.clock)
         elif cursor is not None:
-            start = _behind_cursor(self.cursor(cursor) if isinstance(cursor, str) else cursor)
+            start = _behind_cursor(cursor if isinstance(cursor, Cursor) else self.cursor(cursor))
         elif after is not None:
-            start = _behind(after if isinstance(after, int) else after.sequence)
-        until_us = instant_of(until) if isinstance(until, datetime) else NEVER
-        until_sequence = NEVER if until is None or isinstance(until, datetime) else until.sequence
-        reader = Reader(self._source, self._codec, Span(by, start, until_us, until_sequence), follow=follow)
+            start = _behind(
+                after if isinstance(after, int) else checked_place(after, "after", ", or a number").sequence
+            )
+        end, last = _never, NEVER
+        if until is not None and (isinstance(until, datetime | timedelta | str) or callable(until)):
+            end = _moment(until, self._source.clock)
+        elif until is not None:
+            last = checked_place(until, "until", ', or a moment: an aware datetime, or "1h" before now').sequence
+        reader = Reader(self._source, self._codec, Span(by, start, end, last), follow=follow)
         self._readers.add(reader)
         return reader
 
@@ -333,12 +339,16 @@ def _behind_cursor(cursor: Cursor) -> Callable[[], int]:
     return lambda: cursor.position.sequence + 1 if cursor.position else 0
 
 
-def _starter(since: Since, clock: Clock) -> Callable[[], int]:
-    """The moment to read from, in microseconds since 1970, as it is known when reading starts."""
-    if callable(since):
-        return lambda: instant_of(since())
-    if isinstance(since, datetime):
-        moment = instant_of(since)
+def _never() -> int:
+    return NEVER
+
+
+def _moment(given: Since, clock: Clock) -> Callable[[], int]:
+    """A moment in microseconds since 1970, as it is known when reading starts."""
+    if callable(given):
+        return lambda: instant_of(given())
+    if isinstance(given, datetime):
+        moment = instant_of(given)
         return lambda: moment
-    ago = as_microseconds(since)
+    ago = as_microseconds(given)
     return lambda: clock.now() - ago

@@ -37,12 +37,13 @@ _log: Final = logging.getLogger("astyqueue.journal")
 class Span:
     """Which records to read: those with `by` of at least `start()`, until a moment or a sequence.
 
-    `start` is called when reading starts. `until_us` is excluded, `until_sequence` is the last one.
+    `start` and `until` are called when reading starts. The moment `until` is excluded, the record `until_sequence` is
+    the last.
     """
 
     by: By
     start: Callable[[], int]
-    until_us: int = NEVER
+    until: Callable[[], int] = lambda: NEVER
     until_sequence: int = NEVER
 
 
@@ -88,6 +89,7 @@ class Reader(Generic[T]):
         self._parts: Final = PartJoiner(self._losses.note)
         self._walk: Final = PageWalk(source, span.by, self._losses.note)
         self._start: int | None = None
+        self._until_us = NEVER
         self._is_over = False
         self._is_closed = False
         self._lock: Final = threading.Lock()
@@ -161,7 +163,7 @@ class Reader(Generic[T]):
         """Read on until a record of the span is ready; False if there is none now."""
         with self._lock:
             if self._start is None and not self._is_over:
-                self._start = self._span.start()
+                self._start, self._until_us = self._span.start(), self._span.until()
             while not self._ready and not self._is_over:
                 entries = self._walk.next_entries(self._start or 0)
                 if not entries:
@@ -186,7 +188,7 @@ class Reader(Generic[T]):
         return (
             self._start is not None
             and first >= self._start
-            and entries[-1].arrived < bounds.until_us
+            and entries[-1].arrived < self._until_us
             and entries[-1].sequence < bounds.until_sequence
             and not self._parts
             and {entry.kind for entry in entries} == {Kind.WHOLE}
@@ -203,7 +205,7 @@ class Reader(Generic[T]):
         key = entry.sequence if self._span.by is By.SEQUENCE else entry.arrived
         if self._is_over or self._start is None or key < self._start:
             return
-        if entry.arrived >= self._span.until_us or entry.sequence > self._span.until_sequence:
+        if entry.arrived >= self._until_us or entry.sequence > self._span.until_sequence:
             self._is_over = True
             return
         self._ready.append(entry)
@@ -230,11 +232,11 @@ class Reader(Generic[T]):
 
     def _is_late(self) -> bool:
         """Whether all records until the end of the span have come; other processes write theirs within a second."""
-        return self._source.clock.now() >= self._span.until_us + (SECOND if self._source.poll_us else 0)
+        return self._source.clock.now() >= self._until_us + (SECOND if self._source.poll_us else 0)
 
     def _next_look(self) -> MonotonicUs | None:
         """The monotonic moment at which to look without having been woken."""
-        left = [self._span.until_us - self._source.clock.now()] if self._span.until_us != NEVER else []
+        left = [self._until_us - self._source.clock.now()] if self._until_us != NEVER else []
         if self._source.poll_us is not None:
             left = [self._source.poll_us]
         return self._source.clock.monotonic() + left[0] if left else None

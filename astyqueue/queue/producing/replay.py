@@ -10,7 +10,6 @@ import os
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
-from datetime import datetime
 from functools import partial
 from types import TracebackType
 from typing import Any, Final, Self
@@ -20,6 +19,7 @@ from astyqueue.clock import instant
 from astyqueue.errors import BadInput, Vetoed
 from astyqueue.journal import JSON, ReadOnlyJournal, Record
 from astyqueue.journal.read_only_journal import Readable, Since
+from astyqueue.journal.records import Place
 from astyqueue.model.envelope import MessageId
 from astyqueue.model.message import Message, MessageEncoder, with_policy_of_queue
 from astyqueue.protocol.layout.rows import Ring
@@ -66,7 +66,7 @@ class ReplayOptions:
     """Which records are replayed, and how; `MessageQueue.replay` explains them."""
 
     since: Since | None = None
-    until: datetime | None = None
+    until: Since | Place | None = None
     where: Callable[[Record[Any]], bool] | None = None
     message: MessageOf | None = None
     source: str | None = None
