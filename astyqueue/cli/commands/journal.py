@@ -219,7 +219,7 @@ def replay(
             pass
     done = running.report
     would = "would send" if dry_run else "sent"
-    count = done.read - done.skipped if dry_run else done.sent
+    count = done.read - done.skipped - done.there if dry_run else done.sent
     sentence = f"read {counted(done.read, 'record')}, {would} {counted(count, 'message')} to {queue}"
     there = f", {done.there} were sent before" if done.there else ""
     skipped = f", skipped {done.skipped}" if done.skipped else ""

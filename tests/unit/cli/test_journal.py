@@ -170,6 +170,8 @@ def test_replay_sends_a_message_for_each_record_and_only_what_is_missing_when_it
     words = ("journal", "replay", str(orders), "emails")
     assert shell(*words, "--dry-run").stdout == "read 20 records, would send 20 messages to emails\n"
     assert shell(*words, "--where", "order=7").stdout == "read 20 records, sent 1 message to emails, skipped 19\n"
+    expected = "read 20 records, would send 19 messages to emails, 1 were sent before\n"
+    assert shell(*words, "--dry-run").stdout == expected
     assert shell(*words).stdout == "read 20 records, sent 19 messages to emails, 1 were sent before\n"
     assert shell.json(*words)[0]["there"] == 20
     bodies = [json.dumps(found.body) for found in connection.queue("emails").peek(30, include="all")]

@@ -59,6 +59,19 @@ def test_a_dry_run_sends_nothing(queue: MessageQueue, folder: Path) -> None:
     assert not queue.peek(include="all")
 
 
+@pytest.mark.every_store
+def test_a_dry_run_counts_what_is_there_and_what_was_settled(queue: MessageQueue, folder: Path) -> None:
+    with Journal.open(folder) as journal:
+        assert queue.replay(journal).sent == 10
+        for delivery in queue.receive(4):
+            delivery.ack()
+        journal.append({"order": 10})
+        report = queue.replay(journal, dry_run=True)
+        assert (report.read, report.sent, report.there) == (11, 0, 10)
+        assert queue.replay(journal, dry_run=True, again=True).there == 0
+        assert queue.replay(journal).sent == 1
+
+
 def test_a_function_makes_the_messages_with_their_options_counted_from_the_arrival(
     queue: MessageQueue, folder: Path, clock: TimeMachine
 ) -> None:
