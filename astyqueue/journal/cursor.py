@@ -3,7 +3,7 @@
 A cursor's file says how far a named reader has come, and survives a torn write: it has two copies in different blocks.
 A commit overwrites the older one and syncs it, so the other is whole whatever happens meanwhile.
 
-Pages go from the oldest on and as a whole. The page that is written to always stays.
+Pages go from the oldest on and as a whole. The page that is written to stays, unless another one is begun for that.
 """
 
 from __future__ import annotations
@@ -225,11 +225,11 @@ class Retention:
         cap = self._settings.cap
         return cap is not None and (len(self._pages.numbers) + more) * page_size > cap
 
-    def reclaim(self, active: int, *, ignore_cursors: bool = False) -> int:
+    def reclaim(self, active: int, *, ignore_cursors: bool = False, renew: Callable[[], None] | None = None) -> int:
         """Remove the pages that may go, and return how many.
 
         With `retain`, pages whose records are all older; if there are cursors, only pages that all of them have passed;
-        without both, none.
+        without both, none. The active page only if `renew` is given, which begins another one.
         """
         self._hindrance = ""
         passed = None if ignore_cursors else self._slowest()
@@ -239,8 +239,11 @@ class Retention:
         oldest = NEVER if retain is None else self._clock.now() - retain
         removed = 0
         for number in self._pages.numbers:
-            if number >= active or not self._may_go(number, oldest, NEVER if passed is None else passed):
+            is_kept = number >= active and renew is None
+            if is_kept or not self._may_go(number, oldest, NEVER if passed is None else passed):
                 break
+            if number >= active and renew is not None:
+                renew()
             if not self._pages.remove_unless_read(number):
                 self._hindrance = f", and a reader inside page {number} keeps it: close that reader"
                 break

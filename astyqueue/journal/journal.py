@@ -149,13 +149,14 @@ class Journal(Readable[T]):
         """Return when all that was appended before is on the disk, at any durability. Threads share syncs."""
         self._writer.sync()
 
-    def reclaim(self, *, ignore_cursors: bool = False) -> int:
+    def reclaim(self, *, ignore_cursors: bool = False, last_page: bool = False) -> int:
         """Remove the pages that may go, and return how many.
 
         A page may go when all its records are older than `retain` (if that is set) and every cursor has passed it;
-        without `retain` and cursors none may. A page with a reader inside stays, and those behind it.
+        without `retain` and cursors none may. A page with a reader inside stays, and those behind it. So does the last,
+        which says what sequences were given; with `last_page` it may go, and a new one is begun before.
         """
-        return self._writer.reclaim(ignore_cursors=ignore_cursors)
+        return self._writer.reclaim(ignore_cursors=ignore_cursors, last_page=last_page)
 
     def stat(self) -> Stat:
         """Sizes, sequences and cursors."""

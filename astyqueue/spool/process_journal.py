@@ -74,7 +74,7 @@ def state_of(
         messages=max(0, stat.last_sequence - done) if oldest else 0,
         bytes=stat.bytes + aside.bytes,
         oldest=oldest[0].arrived if oldest else None,
-        refused=aside.last_sequence - aside.first_sequence + 1 if aside.last_sequence else 0,
+        refused=aside.last_sequence - aside.first_sequence + 1 if aside.first_sequence else 0,
         dropped=stat.dropped_records,
         unreadable=unreadable,
         in_use=in_use,

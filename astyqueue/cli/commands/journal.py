@@ -145,7 +145,8 @@ def verify(context: click.Context, /, *, folder: Path, prefix: str, as_json: boo
 def reclaim(*, folder: Path, prefix: str, retain: str | None, ignore_cursors: bool, yes: bool, as_json: bool) -> None:
     """Remove pages of the journal in FOLDER, the oldest first, while no program has it open for writing.
 
-    Without --retain: the pages that every cursor has passed.
+    Without --retain: the pages that every cursor has passed. If all may go, an empty page stays, which has the number
+    of the next record.
     """
     from astyqueue.clock import SystemClock, instant
     from astyqueue.journal import Journal
@@ -158,9 +159,15 @@ def reclaim(*, folder: Path, prefix: str, retain: str | None, ignore_cursors: bo
         raise BadInput(message)
     must_be_meant(yes, f"This removes pages of the journal in {folder}.")
     with Journal.open(folder, prefix=prefix, retain=retain) as writable:
-        removed = writable.reclaim(ignore_cursors=ignore_cursors)
+        removed = writable.reclaim(ignore_cursors=ignore_cursors, last_page=True)
+        found = writable.stat()
+    left = found.last_sequence - found.first_sequence + 1 if found.first_sequence else 0
+    why = ": a page stays while one of its records is younger, or a cursor or reader needs it" if left else ""
     output = Output(instant(SystemClock().now()), as_json=as_json)
-    output.done(f"removed {counted(removed, 'page')}", {"removed_pages": removed})
+    output.done(
+        f"removed {counted(removed, 'page')}, {counted(left, 'record')} left{why}",
+        {"removed_pages": removed, "records": left},
+    )
 
 
 @journal.command(

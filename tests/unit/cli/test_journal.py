@@ -139,8 +139,17 @@ def test_reclaim_removes_what_cursors_have_passed_once_it_is_confirmed(shell: Sh
     pages = len(list(orders.glob("*.page")))
     assert "add --yes" in shell.error("journal", "reclaim", str(orders), code=2)
     assert len(list(orders.glob("*.page"))) == pages
-    assert shell.json("journal", "reclaim", str(orders), "--yes") == [{"removed_pages": pages - 1}]
-    assert len(list(orders.glob("*.page"))) == 1
+    assert shell.json("journal", "reclaim", str(orders), "--yes") == [{"removed_pages": pages, "records": 0}]
+    assert shell("journal", "reclaim", str(orders), "--yes").stdout == "removed 0 pages, 0 records left\n"
+    assert sequences(shell, str(orders)) == []
+    with Journal.open(orders) as journal:
+        assert journal.append("next").sequence == 21
+    assert sequences(shell, str(orders)) == [21]
+
+
+def test_reclaim_says_how_many_records_are_left_and_why(shell: Shell, orders: Path) -> None:
+    text = shell("journal", "reclaim", str(orders), "--retain", "4000w", "--yes").stdout
+    assert text.startswith("removed 0 pages, 20 records left: a page stays while one of its records is younger")
 
 
 def test_reclaim_leaves_a_journal_that_a_program_writes(shell: Shell, folder: Path) -> None:

@@ -150,7 +150,9 @@ def test_reading_ends_before_a_moment_or_with_a_record(minutes: Journal[bytes]) 
     assert numbers(minutes.read(after=5, until=records[9], follow=True)) == [5, 6, 7, 8, 9]
 
 
-@pytest.mark.parametrize("until", ["8m", timedelta(minutes=8), lambda: instant(minute(2))], ids=str)
+@pytest.mark.parametrize(
+    "until", ["8m", timedelta(minutes=8), lambda: instant(minute(2))], ids=["text", "timedelta", "function"]
+)
 def test_a_moment_to_end_before_is_given_as_one_to_begin_at(until: Since, minutes: Journal[bytes]) -> None:
     assert numbers(minutes.read(until=until)) == list(range(6))
     assert numbers(minutes.read(after=4, until=until)) == [4, 5]
