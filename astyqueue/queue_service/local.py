@@ -95,10 +95,10 @@ class _StoredQueueService(QueueService):
         with self._queue(name) as queue:
             queue.run(delete(queue.core, PullReceipt.parse(receipt, queue.core)))
 
-    def _change_visibility(self, name: str, receipt: str, visibility: int) -> None:
+    def _change_visibility(self, name: str, receipt: str, visibility: int) -> bool:
         with self._queue(name) as queue:
             until = queue.core.process.now() + visibility * SECOND
-            queue.run(hide(queue.core, PullReceipt.parse(receipt, queue.core), until))
+            return queue.run(hide(queue.core, PullReceipt.parse(receipt, queue.core), until))
 
     def _purge(self, name: str) -> None:
         with self._queue(name) as queue:

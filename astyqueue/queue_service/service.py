@@ -85,13 +85,14 @@ class QueueService(ABC):
         """
         self._delete(check_name(queue), check_receipt(receipt))
 
-    def change_visibility(self, queue: str, receipt: str, visibility: Duration) -> None:
+    def change_visibility(self, queue: str, receipt: str, visibility: Duration) -> bool:
         """Hide the message of this receipt until `visibility` from now, which may be sooner or later than before.
 
-        Nothing happens if the receipt is not that of the message's last pull, or if the message is visible again.
+        False, and nothing happens, if the message is not hidden by this receipt: its visibility timeout has ended, it
+        is gone, or the receipt is not that of its last pull. Another consumer may have the message then, or get it.
         """
         seconds = whole_seconds(visibility, "visibility", VISIBILITY_MOST)
-        self._change_visibility(check_name(queue), check_receipt(receipt), seconds)
+        return self._change_visibility(check_name(queue), check_receipt(receipt), seconds)
 
     def purge(self, queue: str) -> None:
         """Remove all messages of a queue, hidden ones too."""
@@ -132,7 +133,7 @@ class QueueService(ABC):
     def _delete(self, name: str, receipt: str) -> None: ...
 
     @abstractmethod
-    def _change_visibility(self, name: str, receipt: str, visibility: int) -> None: ...
+    def _change_visibility(self, name: str, receipt: str, visibility: int) -> bool: ...
 
     @abstractmethod
     def _purge(self, name: str) -> None: ...

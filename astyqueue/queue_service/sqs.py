@@ -101,7 +101,7 @@ class SQSQueueService(QueueService):
         with self._queue(name, receipt) as url:
             self._client.delete_message(QueueUrl=url, ReceiptHandle=receipt)
 
-    def _change_visibility(self, name: str, receipt: str, visibility: int) -> None:
+    def _change_visibility(self, name: str, receipt: str, visibility: int) -> bool:
         with self._queue(name, receipt) as url:
             try:
                 self._client.change_message_visibility(
@@ -110,6 +110,8 @@ class SQSQueueService(QueueService):
             except ClientError as error:
                 if _code(error) != _NOT_IN_FLIGHT and _NOT_HIDDEN not in str(error):
                     raise
+                return False
+        return True
 
     def _purge(self, name: str) -> None:
         with self._queue(name) as url:

@@ -97,9 +97,9 @@ NOT_CURRENT = [
 
 
 @pytest.mark.parametrize(("code", "text"), NOT_CURRENT)
-def test_what_sqs_says_of_a_receipt_that_is_not_current_is_no_error(code: str, text: str) -> None:
+def test_what_sqs_says_of_a_receipt_that_hides_nothing_is_no_error(code: str, text: str) -> None:
     with answering(failing(400, code, text)) as service:
-        service.change_visibility("orders", "a receipt", 5)
+        assert not service.change_visibility("orders", "a receipt", 5)
 
 
 def failing(status: int, code: str, text: str) -> Answers:

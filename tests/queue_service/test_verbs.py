@@ -185,10 +185,10 @@ def test_an_earlier_receipt_deletes_and_hides_nothing_and_raises_nothing(flavour
     earlier = pulled(service)
     flavour.advance(LONG)
     if flavour.fenced:
-        service.change_visibility("orders", earlier.receipt, LONG)
+        assert not service.change_visibility("orders", earlier.receipt, LONG)
     last = pulled(service)
     if flavour.fenced:
-        service.change_visibility("orders", earlier.receipt, 0)
+        assert not service.change_visibility("orders", earlier.receipt, 0)
         assert service.pull("orders") is None
     service.delete("orders", earlier.receipt)
     flavour.advance(LONG)
@@ -252,13 +252,31 @@ def test_a_visibility_that_is_changed_ends_sooner_or_later(flavour: Flavour) -> 
     service.create("orders", LONG)
     service.push_many("orders", ["1", "2", "3"])
     sooner, later, _ = (pulled(service) for _ in range(3))
-    service.change_visibility("orders", sooner.receipt, 0)
+    assert service.change_visibility("orders", sooner.receipt, 0)
     assert drained(service) == [sooner.body]
-    service.change_visibility("orders", later.receipt, 3 * LONG)
+    assert service.change_visibility("orders", later.receipt, 3 * LONG)
     flavour.advance(LONG)
     assert later.body not in drained(service)
     flavour.advance(2 * LONG)
     assert later.body in drained(service)
+
+
+@pytest.mark.parametrize("name", ["memory", "file"])
+def test_a_message_that_is_visible_again_is_not_hidden_by_its_last_receipt_and_the_caller_sees_that(
+    name: str, request: pytest.FixtureRequest
+) -> None:
+    flavour: Flavour = request.getfixturevalue(name)
+    service = flavour.open()
+    service.create("orders", LONG)
+    service.push_many("orders", ["1", "2", "3"])
+    ended, ended_early, gone = (pulled(service) for _ in range(3))
+    service.delete("orders", gone.receipt)
+    assert service.change_visibility("orders", ended_early.receipt, 0)
+    assert not service.change_visibility("orders", ended_early.receipt, LONG)
+    flavour.advance(LONG)
+    assert not service.change_visibility("orders", ended.receipt, LONG)
+    assert not service.change_visibility("orders", gone.receipt, LONG)
+    assert sorted(drained(service)) == sorted([ended.body, ended_early.body])
 
 
 def test_a_message_that_was_made_visible_is_deleted_by_its_last_receipt(service: QueueService) -> None:
