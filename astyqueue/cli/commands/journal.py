@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import deque
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -32,6 +33,7 @@ from astyqueue.units import SECOND
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from datetime import datetime
 
     from astyqueue.journal import ReadOnlyJournal, Record
 
@@ -70,7 +72,13 @@ def _on_journal(function: Callable[..., None]) -> Callable[..., None]:
 @click.option("--since", metavar="MOMENT", help="From MOMENT on: 2026-11-21T09:00:00Z, or an age such as 2h.")
 @click.option("--until", metavar="MOMENT", help="Only records that arrived before MOMENT (as for --since).")
 @click.option("--after", type=click.IntRange(0), metavar="SEQUENCE", help="From the record behind this one on.")
-@click.option("-n", "--last", type=HowMany(), metavar="N", help=f"The last N records. [default: {_LAST}]")
+@click.option(
+    "-n",
+    "--last",
+    type=HowMany(),
+    metavar="N",
+    help=f"The last N records; not with --since or --after. [default: {_LAST}]",
+)
 @click.option("-f", "--follow", is_flag=True, help="Go on with records as they arrive, until Ctrl-C.")
 def tail(
     *,
@@ -94,10 +102,31 @@ def tail(
     line = _as_json if as_json else _as_text
     with _opened(folder, prefix) as opened:
         if begin is None and after is None:
-            after = max(0, opened.stat().last_sequence - (last or _LAST))
+            found, after = _last_records(opened, last or _LAST, end)
+            for record in found:
+                click.echo(line(record))
+            if not follow:
+                return
         with opened.read(since=begin, after=after, until=end, follow=follow) as records:
             for record in records:
                 click.echo(line(record))
+
+
+def _last_records(opened: ReadOnlyJournal[bytes], count: int, end: datetime | None) -> tuple[deque[Record[bytes]], int]:
+    """The last records that can be read, and the sequence behind which the next ones are.
+
+    Sequences are missing where records were damaged or cut: it begins further back each time, until there are enough.
+    """
+    stat = opened.stat()
+    back, logged = count, set[tuple[Path, int, int]]()
+    while True:
+        start = stat.last_sequence - back
+        with opened.read(after=start if start >= stat.first_sequence else 0, until=end) as records:
+            records.log_once(logged)
+            found = deque(records, maxlen=count)
+        if len(found) == count or start < stat.first_sequence:
+            return found, max(stat.last_sequence, found[-1].sequence if found else 0)
+        back *= 4
 
 
 @journal.command(short_help="Show sizes, sequences and cursors, and draw a page.")

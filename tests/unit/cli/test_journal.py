@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
@@ -42,6 +43,23 @@ def test_tail_shows_the_last_records(shell: Shell, orders: Path) -> None:
     assert lines[-1].endswith('  {"order": 20}')
     assert sequences(shell, str(orders), "--last", "3") == [18, 19, 20]
     assert sequences(shell, str(orders), "-n", "99") == list(range(1, 21))
+
+
+def test_tail_shows_as_many_of_the_last_records_where_sequences_are_missing(shell: Shell, orders: Path) -> None:
+    with ReadOnlyJournal.open(orders) as journal:
+        page = journal.stat().pages - 1
+        tenth = next(iter(journal.read(after=9))).arrived
+    file = orders / f"journal-{page}.page"
+    data = bytearray(file.read_bytes())
+    data[128:] = bytes(len(data) - 128)
+    file.write_bytes(data)
+    before = sequences(shell, str(orders), "-n", "99")
+    assert before[-1] == 20
+    assert len(before) < 20
+    for count in (1, 5, 8):
+        assert sequences(shell, str(orders), "-n", str(count)) == before[-count:]
+    until = (tenth + timedelta(minutes=1)).isoformat()
+    assert sequences(shell, str(orders), "-n", "3", "--until", until) == [one for one in before if one <= 10][-3:]
 
 
 def test_tail_begins_behind_a_record_or_at_a_moment(shell: Shell, orders: Path) -> None:
