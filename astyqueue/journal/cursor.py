@@ -178,7 +178,20 @@ def _packed(generation: int, position: Position | None) -> bytes:
 
 
 def _latest(file: DiskFile, path: Path) -> tuple[int, Position | None]:
-    """The generation and the position of the newer readable copy."""
+    """The generation and the position of the newer readable copy; a line is logged if there is none."""
+    generation, position = _newer_copy(file)
+    if not generation and file.size():
+        log_event(
+            _log,
+            logging.WARNING,
+            "journal_cursor_unreadable",
+            file=path,
+            effect="its reader starts from the first record",
+        )
+    return generation, position
+
+
+def _newer_copy(file: DiskFile) -> tuple[int, Position | None]:
     found = [(0, 0, 0)]
     for at in (0, _BLOCK):
         data = file.read_at(at, _COPY.size + _CHECKSUM.size)
@@ -188,25 +201,28 @@ def _latest(file: DiskFile, path: Path) -> tuple[int, Position | None]:
             if magic == _MAGIC:
                 found.append((generation, sequence, arrived))
     generation, sequence, arrived = max(found)
-    if not generation and file.size():
-        log_event(
-            _log,
-            logging.WARNING,
-            "journal_cursor_unreadable",
-            file=path,
-            effect="its reader starts from the first record",
-        )
     return generation, Position(sequence, arrived) if sequence else None
 
 
 def stored_cursors(disk: Disk, directory: Path, prefix: str) -> Iterator[tuple[str, Position | None]]:
     """Every cursor of a journal, also those that other processes have open."""
+    for name, path, file in _files(disk, directory, prefix):
+        yield name, _latest(file, path)[1]
+
+
+def unreadable_cursors(disk: Disk, directory: Path, prefix: str) -> list[str]:
+    """The cursors of which neither copy can be read."""
+    return [name for name, _, file in _files(disk, directory, prefix) if file.size() and not _newer_copy(file)[0]]
+
+
+def _files(disk: Disk, directory: Path, prefix: str) -> Iterator[tuple[str, Path, DiskFile]]:
+    """The file of each cursor with its name, open for reading until the next one."""
     pattern = re.compile(re.escape(prefix) + r"\.([A-Za-z0-9_-]+)\.cursor")
     for name in map(pattern.fullmatch, sorted(disk.names(directory))):
         if name is not None:
             path = directory / name[0]
             with contextlib.suppress(FileNotFoundError), contextlib.closing(disk.open(path)) as file:
-                yield name[1], _latest(file, path)[1]
+                yield name[1], path, file
 
 
 class Retention:

@@ -21,7 +21,7 @@ from astyqueue.clock import Clock, SystemClock
 from astyqueue.durations import as_microseconds, instant_of
 from astyqueue.errors import BadInput
 from astyqueue.findings import Finding
-from astyqueue.journal.cursor import Cursor, cursor_path, stored_cursors
+from astyqueue.journal.cursor import Cursor, cursor_path, stored_cursors, unreadable_cursors
 from astyqueue.journal.disk import Disk, LocalDisk
 from astyqueue.journal.page_drawing import page_picture
 from astyqueue.journal.pages import By, PageIndex, Pages
@@ -222,11 +222,12 @@ class Readable(Generic[T]):
         self._source.listeners.notify()
 
     def verify(self) -> list[Finding]:
-        """Read every record and index, and say what is damaged; one finding of severity OK if nothing is."""
+        """Read every record, index and cursor, and say what is damaged; one finding of severity OK if nothing is."""
         self._source.publish()
         stored = stored_cursors(self._pages.disk, self._pages.directory, self._pages.prefix)
         committed = {name: position.sequence for name, position in stored if position}
-        return verified(self._pages, self._source.numbers(), self._source.limit, committed)
+        unreadable = unreadable_cursors(self._pages.disk, self._pages.directory, self._pages.prefix)
+        return verified(self._pages, self._source.numbers(), self._source.limit, committed, unreadable)
 
     def _stat(self, last: int, synced: int, dropped: int) -> Stat:
         numbers, size = self._source.numbers(), 0

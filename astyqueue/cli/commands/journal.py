@@ -153,7 +153,7 @@ def stat(*, folder: Path, prefix: str, svg: Path | None, page: int | None, as_js
 @_on_journal
 @click.pass_context
 def verify(context: click.Context, /, *, folder: Path, prefix: str, as_json: bool) -> None:
-    """Read every record of the journal in FOLDER. Exit code 20 if one is damaged, 10 for a warning."""
+    """Read every record and cursor of the journal in FOLDER. Exit code 20 if a record is damaged, 10 for a warning."""
     with _opened(folder, prefix) as opened:
         found = opened.verify()
     show(found, as_json=as_json)

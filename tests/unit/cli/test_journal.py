@@ -148,6 +148,14 @@ def test_verify_finds_a_flipped_bit_and_exits_with_20(shell: Shell, orders: Path
     assert json.loads(finding)["subject"] == "page 1"
 
 
+def test_verify_finds_a_cursor_that_cannot_be_read(shell: Shell, orders: Path) -> None:
+    with ReadOnlyJournal.open(orders) as journal:
+        journal.cursor("shipping").commit(next(iter(journal.read(after=6))))
+    (orders / "journal.shipping.cursor").write_bytes(b"?" * 60)
+    [finding] = shell("journal", "verify", str(orders), "--json", code=10).stdout.splitlines()
+    assert json.loads(finding)["subject"] == "cursor shipping"
+
+
 def test_reclaim_removes_what_cursors_have_passed_once_it_is_confirmed(shell: Shell, orders: Path) -> None:
     assert "--retain" in shell.error("journal", "reclaim", str(orders), "--yes", code=2)
     with ReadOnlyJournal.open(orders) as journal:
