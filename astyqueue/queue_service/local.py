@@ -15,6 +15,7 @@ from pydantic_core import to_json
 
 from astyqueue.clock import Clock, CorrectedClock
 from astyqueue.errors import BadSetting, Closed, QueueDoesNotExist, QueueNameExists, StoreUnavailable
+from astyqueue.ids import IdSource
 from astyqueue.model.body import BODY_BYTES_AT_MOST
 from astyqueue.model.envelope import ATTEMPTS_MOST, LEASE_LEAST
 from astyqueue.model.settings import Settings
@@ -48,6 +49,9 @@ class _StoredQueueService(QueueService):
         self._observers = Observers.of_debug_log(self._clock.monotonic)
         self._opened: dict[str, MessageQueue] = {}
         self._opening = threading.Lock()
+        # A queue that is created again goes on where the deleted one ended: what is pushed at the same moment of the
+        # clock is behind that only with an id of the same source.
+        self._ids = IdSource(self._clock)
         # A push draws ids and inserts the messages under it: a message that lands behind a pull's position, because
         # another thread inserted a later id first, is found half a second late.
         self._pushing = threading.Lock()
@@ -128,8 +132,8 @@ class _StoredQueueService(QueueService):
         with self._opening:
             queue = self._opened.get(name)
             if queue is None or queue.settings.layout != stored.layout:
-                queue = MessageQueue(QueueRuntime(stored, self._clock, (), observers=self._observers), self._store)
-                self._opened[name] = queue
+                core = QueueRuntime(stored, self._clock, (), observers=self._observers, ids=self._ids)
+                queue = self._opened[name] = MessageQueue(core, self._store)
             queue.core.settings_sync.settings = stored
             return queue
 

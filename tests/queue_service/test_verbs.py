@@ -114,6 +114,18 @@ def test_a_queue_that_was_deleted_is_gone_and_one_of_its_name_begins_empty(servi
     assert drained(service) == ["a letter"]
 
 
+@pytest.mark.parametrize("name", ["memory", "file"])
+def test_what_is_pushed_at_the_moment_at_which_its_queue_was_deleted_is_visible_at_once(
+    name: str, request: pytest.FixtureRequest
+) -> None:
+    service = request.getfixturevalue(name).open()
+    for number in range(12):  # of an id drawn anew, half were behind those of the deleted queue
+        service.create("orders")
+        service.push("orders", str(number))
+        assert drained(service) == [str(number)]
+        service.delete_queue("orders")
+
+
 def test_a_purge_removes_hidden_messages_too_and_no_later_ones(flavour: Flavour) -> None:
     service = flavour.open()
     service.create("orders", LONG)
