@@ -6,9 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
-import boto3
-from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError
-
 from astyqueue.errors import (
     AstyqueueError,
     OutcomeUnknown,
@@ -18,6 +15,13 @@ from astyqueue.errors import (
     StoreUnavailable,
 )
 from astyqueue.queue_service.service import BODY_MOST, PulledMessage, QueueService, not_a_receipt
+
+try:
+    import boto3
+    from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError
+except ModuleNotFoundError as error:
+    message = f"SQSQueueService needs {error.name}, which is not installed: pip install 'astyqueue[sqs]'"
+    raise ModuleNotFoundError(message, name=error.name) from error
 
 #: Messages in one request, a limit of SQS.
 _BATCH: Final = 10
