@@ -19,11 +19,12 @@ from collections.abc import (
 from contextlib import AbstractContextManager
 from typing import Any, Final, Generic, TypeVar
 
+from astyqueue.errors import Closed
 from astyqueue.journal.cursor import Cursor
 from astyqueue.journal.reader import Reader
 from astyqueue.journal.records import Position, Record
 from astyqueue.journal.writer import Listeners
-from astyqueue.journal_errors import JournalFull
+from astyqueue.journal_errors import JournalError, JournalFull
 from astyqueue.structured_log import log_event
 
 T = TypeVar("T")
@@ -266,5 +267,7 @@ class _Intake(Generic[T]):
             raise cancelled
 
 
-def _note_lost(items: int, reason: Exception | str) -> None:
+def _note_lost(items: int, why: Exception | str) -> None:
+    """Log it. Of an error that a value caused, such as one of the codec, only the type: its text may show the value."""
+    reason = why if isinstance(why, JournalError | Closed | str) else type(why).__name__
     log_event(_log, logging.WARNING, "journal_persist_lost_items", items=items, reason=reason)

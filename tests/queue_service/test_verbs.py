@@ -337,6 +337,17 @@ def test_a_body_that_sqs_does_not_take_is_refused_by_every_flavour(service: Queu
     assert service.pull("orders") is None
 
 
+def test_a_body_that_is_refused_is_not_in_the_error(memory: Memory) -> None:
+    service = memory.open()
+    service.create("orders")
+    with pytest.raises(BadInput, match="number 2 is of the type dict") as refused:
+        service.push_many("orders", ["a book", {"password": "hunter2"}])  # type: ignore[list-item]  # what is refused
+    assert "hunter2" not in str(refused.value)
+    with pytest.raises(BadInput, match="at position 7") as refused:
+        service.push("orders", "hunter2\ud800")
+    assert "hunter2" not in str(refused.value)
+
+
 @pytest.mark.parametrize("name", ["", "a b", "a.b", "a/b", "../a", "é", "x" * 81, "a:b", None, 1])
 def test_a_name_that_sqs_does_not_take_is_refused_by_every_flavour(service: QueueService, name: str) -> None:
     for call in (lambda: service.create(name), lambda: service.push(name, "x"), lambda: service.pull(name)):

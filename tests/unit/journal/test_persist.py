@@ -82,55 +82,6 @@ def test_an_error_of_the_source_comes_after_the_items_before_it(count: int, thro
     assert journal.stat().last_sequence == count
 
 
-class Unready:
-    """A source that cannot even begin."""
-
-    def __iter__(self) -> Iterator[bytes]:
-        raise ArithmeticError
-
-    def __aiter__(self) -> AsyncIterator[bytes]:
-        raise ArithmeticError
-
-
-def test_an_error_at_the_start_of_the_source_is_raised(opened: Opening) -> None:
-    async def main() -> None:
-        async for _ in opened_journal.persist_async(Unready()):
-            pass
-
-    opened_journal = opened()
-    with pytest.raises(ArithmeticError):
-        next(opened_journal.persist(Unready()))
-    with pytest.raises(ArithmeticError):
-        asyncio.run(asyncio.wait_for(main(), DEADLINE))
-
-
-@pytest.mark.parametrize(
-    ("verb", "source", "given", "remedy"),
-    [
-        ("persist", 5, "int", "give a list, a generator"),
-        ("persist", failing, "function", "call it"),
-        ("persist", awaited([]), "async_generator", "persist_async"),
-        ("persist_async", 5, "int", "give an async generator"),
-        ("persist_async", awaited, "function", "call it"),
-        ("persist_async", [1], "list", "persist, without"),
-    ],
-)
-def test_what_cannot_be_iterated_is_refused_at_the_call(
-    verb: str, source: object, given: str, remedy: str, opened: Opening
-) -> None:
-    with pytest.raises(BadInput, match=f"{verb} reads .*, not one {given}: .*{remedy}"):
-        getattr(opened(), verb)(source)
-
-
-def test_a_sequence_of_the_old_protocol_is_a_source(opened: Opening) -> None:
-    class Indexed:
-        def __getitem__(self, place: int) -> bytes:
-            return [b"a", b"b"][place]
-
-    source: Any = Indexed()
-    assert as_thread(opened(), source) == [b"a", b"b"]
-
-
 class Wrong(Codec[object]):
     def encode(self, value: object) -> bytes:
         return None if value == "write" else b"x"  # type: ignore[return-value]  # a defect of a user's codec
@@ -425,6 +376,15 @@ def test_an_item_that_comes_after_its_journal_was_closed_is_logged(
     closed.set()
     until_true(lambda: lost(caplog) == 1)
     assert [record.value for record in opened().read()] == [b"a"]
+
+
+def test_a_value_that_cannot_be_encoded_is_not_in_the_log(
+    through: Through, disk: SimulatedDisk, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Journal.open(FOLDER, disk=disk) as journal, pytest.raises(BadInput):
+        through(journal, [{"password": b"hunter2"}])
+    assert "reason=BadInput" in caplog.text
+    assert "hunter2" not in caplog.text
 
 
 def test_a_second_stream_on_a_cursor_is_refused_and_leaves_the_first_alone(through: Through, opened: Opening) -> None:
