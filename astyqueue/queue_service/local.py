@@ -163,7 +163,7 @@ class FileQueueService(_StoredQueueService):
         """Use the queues of this directory, which is created for this user alone if it is missing.
 
         Without `directory` it is the one that the environment variable ASTYQUEUE_DATA_DIR names, else `astyqueue` in
-        $XDG_DATA_HOME, else ~/.local/share/astyqueue. BadSetting if a file is in its place.
+        $XDG_DATA_HOME if that is an absolute path, else ~/.local/share/astyqueue. BadSetting if a file is in its place.
         """
         self.directory = _data_directory(directory).absolute()
         _make(self.directory)
@@ -181,9 +181,9 @@ def _data_directory(given: str | Path | None) -> Path:
             raise BadSetting(message)
         return Path(given)
     if named := os.environ.get(DIRECTORY_VARIABLE):
-        return Path(named)
-    data = os.environ.get("XDG_DATA_HOME")
-    return (Path(data) if data else Path.home() / ".local" / "share") / "astyqueue"
+        return Path(named).expanduser()  # where no shell set it, as in a unit file, none replaced the ~
+    data = Path(os.environ.get("XDG_DATA_HOME", ""))
+    return (data if data.is_absolute() else Path.home() / ".local" / "share") / "astyqueue"
 
 
 def _make(directory: Path) -> None:
