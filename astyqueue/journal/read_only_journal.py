@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import threading
 import weakref
 from bisect import bisect_right
@@ -19,7 +20,7 @@ from typing import Any, Final, Generic, Self, TypeVar, overload
 
 from astyqueue.clock import Clock, SystemClock
 from astyqueue.durations import as_microseconds, instant_of
-from astyqueue.errors import BadInput
+from astyqueue.errors import BadInput, NotFound
 from astyqueue.findings import Finding
 from astyqueue.journal.cursor import Cursor, cursor_path, stored_cursors, unreadable_cursors
 from astyqueue.journal.disk import Disk, LocalDisk
@@ -35,6 +36,8 @@ from astyqueue.units import NEVER, SECOND
 
 T = TypeVar("T")
 
+#: A journal has one of these files, also before its first record.
+_FILE: Final = re.compile(r"([A-Za-z0-9_][A-Za-z0-9_-]{0,99})(?:-[1-9][0-9]*\.page|\.lock|\.meta)")
 #: A moment to read from or up to: aware, or that long before reading starts ("1h"), or a function that is called then.
 Since = datetime | timedelta | str | Callable[[], datetime]
 #: A reader in another process notices a record this late at most; a look is two system calls.
@@ -326,6 +329,16 @@ class ReadOnlyJournal(Readable[T]):
     ) -> None:
         """Close it."""
         self.close()
+
+
+def check_there(directory: str | os.PathLike[str], prefix: str, *, option: str) -> None:
+    """NotFound unless the folder has a journal of this name; it lists those that are there, for `option`."""
+    files = map(_FILE.fullmatch, os.listdir(directory))  # noqa: PTH208 - names are needed, not paths
+    names = sorted({found[1] for found in files if found})
+    if prefix not in names:
+        there = f"there are: {', '.join(names)}; name one with {option}" if names else "it has none"
+        message = f"folder {os.fspath(directory)} has no journal {prefix!r}; {there}"
+        raise NotFound(message)
 
 
 def _from_first() -> int:

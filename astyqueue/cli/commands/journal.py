@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections import deque
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -25,7 +24,7 @@ from astyqueue.cli.context import (
 )
 from astyqueue.cli.errors import ExitCode
 from astyqueue.cli.output import Output, json_line
-from astyqueue.errors import BadInput, NotFound
+from astyqueue.errors import BadInput
 from astyqueue.findings import Severity, worst
 from astyqueue.printable import printable, quoted
 from astyqueue.text import counted, exact, iso
@@ -37,8 +36,6 @@ if TYPE_CHECKING:
 
     from astyqueue.journal import ReadOnlyJournal, Record
 
-#: A journal has one of these files, also before its first record.
-_FILE: Final = re.compile(r"(.+)(?:-[1-9][0-9]*\.page|\.lock|\.meta)")
 _LAST: Final = 10
 #: How often a replay that follows looks for new records, in microseconds.
 _LOOK_US: Final = SECOND // 10
@@ -299,12 +296,9 @@ def _where(wanted: tuple[str, ...]) -> Callable[[Record[object]], bool] | None:
 def _opened(folder: Path, prefix: str) -> ReadOnlyJournal[bytes]:
     """The journal for reading; NotFound, with the names of those that are there, if there is none of this name."""
     from astyqueue.journal import BYTES, ReadOnlyJournal
+    from astyqueue.journal.read_only_journal import check_there
 
-    names = sorted({found[1] for found in map(_FILE.fullmatch, (one.name for one in folder.iterdir())) if found})
-    if prefix not in names:
-        there = f"there are: {', '.join(names)}; name one with --prefix" if names else "it has none"
-        message = f"folder {folder} has no journal {prefix!r}; {there}"
-        raise NotFound(message)
+    check_there(folder, prefix, option="--prefix")
     return ReadOnlyJournal.open(folder, codec=BYTES, prefix=prefix)
 
 

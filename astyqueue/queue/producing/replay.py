@@ -18,7 +18,7 @@ from astyqueue import ids
 from astyqueue.clock import instant
 from astyqueue.errors import BadInput, Vetoed
 from astyqueue.journal import JSON, ReadOnlyJournal, Record
-from astyqueue.journal.read_only_journal import Readable, Since
+from astyqueue.journal.read_only_journal import Readable, Since, check_there
 from astyqueue.journal.records import Place
 from astyqueue.model.envelope import MessageId
 from astyqueue.model.message import Message, MessageEncoder, with_policy_of_queue
@@ -93,7 +93,7 @@ class Replay:
         hooks: tuple[Hook, ...],
         claimer: Claimer,
     ) -> None:
-        """Nothing is read yet; a folder is opened for reading."""
+        """Nothing is read yet; a folder is opened for reading, NotFound if it has no such journal."""
         self.report: Final = ReplayReport(dry_run=options.dry_run)
         self._held: Final = ExitStack()
         self._settings_sync: Final = settings_sync
@@ -102,6 +102,7 @@ class Replay:
         self._options: Final = options
         self._made: Final[MessageOf] = options.message or _value
         if isinstance(journal, str | os.PathLike):
+            check_there(journal, options.prefix, option="prefix=")
             opened = ReadOnlyJournal.open(journal, codec=StoredCodec(), prefix=options.prefix)
             journal = self._held.enter_context(opened)
         again = f"/{process.nonce().hex()}" if options.again else ""
