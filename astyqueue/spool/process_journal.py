@@ -39,10 +39,10 @@ class JournalState:
     """The journal of one process.
 
     `messages` wait to be forwarded, the first since `oldest`; `bytes` is what all its pages take on the disk. `refused`
-    were set aside. `dropped` made room for later ones, and at least `unreadable` could not be read from the disk, since
-    the journal was opened, if this process has it open. `in_use`: a living process has it open, and forwards it.
-    `last_error` is why that process, or the last that had it, could not forward since `failing_since`; empty and None
-    if it could.
+    were set aside. `dropped` were in pages that made room for later ones: at most that number is lost, as some had been
+    read or forwarded before. At least `unreadable` could not be read from the disk. Both count since the journal was
+    opened, if this process has it open. `in_use`: a living process has it open, and forwards it. `last_error` is why
+    that process, or the last that had it, could not forward since `failing_since`; empty and None if it could.
     """
 
     number: int

@@ -93,6 +93,7 @@ def test_messages_of_a_queue_that_was_recreated_with_another_layout_are_set_asid
         store.is_away = False
         assert queue.spool.drain("20s")
     assert queue.spool.status().refused == 1
+    assert queue.spool.status().last_refusal.endswith("recreated with another layout")
     with pytest.raises(NotFound, match="recreated with another layout: restart this process"):
         queue.send("new")
     assert refused(folder)[0].reason.startswith("NotFound")
