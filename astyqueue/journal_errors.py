@@ -43,8 +43,9 @@ class JournalFull(JournalError):
         self.appended = appended
         super().__init__(
             f"journal {place} is full ({reason}): {appended} values of this call were appended, the others were not. "
-            "It has room again once its readers commit their cursors and reclaim() was called (in a spool: once the "
-            "store takes messages again), with a larger cap, or with disk space"
+            "An append reclaims pages itself: it finds room once all cursors have passed the oldest page, or `retain` "
+            "lets it go, and no reader is inside (in a spool: once the store takes messages), with a larger cap, or "
+            "with disk space"
         )
 
 

@@ -16,6 +16,7 @@ from astyqueue.journal.read_only_journal import ReadOnlyJournal, Stat
 from astyqueue.journal.reader import Reader
 from astyqueue.journal.records import BYTES, JSON, UTF8, Codec, Damage, Position, Record, TextCodec
 from astyqueue.journal.settings import Durability, WhenFull
+from astyqueue.journal_errors import JournalError, JournalFailed, JournalFull, JournalInUse, UndecodableRecord
 
 __all__ = [
     "BYTES",
@@ -26,11 +27,16 @@ __all__ = [
     "Damage",
     "Durability",
     "Journal",
+    "JournalError",
+    "JournalFailed",
+    "JournalFull",
+    "JournalInUse",
     "Position",
     "ReadOnlyJournal",
     "Reader",
     "Record",
     "Stat",
     "TextCodec",
+    "UndecodableRecord",
     "WhenFull",
 ]

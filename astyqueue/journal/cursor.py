@@ -3,7 +3,7 @@
 A cursor's file says how far a named reader has come, and survives a torn write: it has two copies in different blocks.
 A commit overwrites the older one and syncs it, so the other is whole whatever happens meanwhile.
 
-Pages go from the oldest on and as a whole. The page that is written to always stays.
+Pages go from the oldest on and as a whole. The page that is written to stays, unless another one is begun for that.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from astyqueue.clock import Clock
 from astyqueue.errors import Closed
 from astyqueue.journal.disk import Disk, DiskFile
 from astyqueue.journal.pages import Pages
-from astyqueue.journal.records import Place, Position
+from astyqueue.journal.records import Place, Position, checked_place
 from astyqueue.journal.settings import Settings
 from astyqueue.journal_errors import JournalFailed, JournalInUse
 from astyqueue.structured_log import log_event
@@ -99,14 +99,16 @@ class Cursor:
         Durable when it returns. It syncs the records first, so a cursor never points behind what survives a crash.
         JournalFailed if the disk does not carry it out; then it may be called again.
         """
+        position = _position(place, "a commit")
         with self._lock:
-            if self._position is None or place.sequence > self._position.sequence:
-                self._store(Position(place.sequence, place.arrived_us))
+            if self._position is None or position.sequence > self._position.sequence:
+                self._store(position)
 
     def rewind(self, place: Place | None = None) -> None:
         """Move to any place, also back; None is before the first record. Durable when it returns."""
+        position = None if place is None else _position(place, "the place of a rewind")
         with self._lock:
-            self._store(None if place is None else Position(place.sequence, place.arrived_us))
+            self._store(position)
 
     def _store(self, position: Position | None) -> None:
         if self._file is None:
@@ -151,6 +153,11 @@ class Cursor:
             self._file = None
 
 
+def _position(place: object, what: str) -> Position:
+    checked = checked_place(place, what)
+    return Position(checked.sequence, checked.arrived_us)
+
+
 def _locked(disk: Disk, path: Path, name: str) -> DiskFile:
     """The open file of a cursor, locked; JournalInUse if another reader has it."""
     while True:
@@ -171,7 +178,20 @@ def _packed(generation: int, position: Position | None) -> bytes:
 
 
 def _latest(file: DiskFile, path: Path) -> tuple[int, Position | None]:
-    """The generation and the position of the newer readable copy."""
+    """The generation and the position of the newer readable copy; a line is logged if there is none."""
+    generation, position = _newer_copy(file)
+    if not generation and file.size():
+        log_event(
+            _log,
+            logging.WARNING,
+            "journal_cursor_unreadable",
+            file=path,
+            effect="its reader starts from the first record",
+        )
+    return generation, position
+
+
+def _newer_copy(file: DiskFile) -> tuple[int, Position | None]:
     found = [(0, 0, 0)]
     for at in (0, _BLOCK):
         data = file.read_at(at, _COPY.size + _CHECKSUM.size)
@@ -181,25 +201,28 @@ def _latest(file: DiskFile, path: Path) -> tuple[int, Position | None]:
             if magic == _MAGIC:
                 found.append((generation, sequence, arrived))
     generation, sequence, arrived = max(found)
-    if not generation and file.size():
-        log_event(
-            _log,
-            logging.WARNING,
-            "journal_cursor_unreadable",
-            file=path,
-            effect="its reader starts from the first record",
-        )
     return generation, Position(sequence, arrived) if sequence else None
 
 
 def stored_cursors(disk: Disk, directory: Path, prefix: str) -> Iterator[tuple[str, Position | None]]:
     """Every cursor of a journal, also those that other processes have open."""
+    for name, path, file in _files(disk, directory, prefix):
+        yield name, _latest(file, path)[1]
+
+
+def unreadable_cursors(disk: Disk, directory: Path, prefix: str) -> list[str]:
+    """The cursors of which neither copy can be read."""
+    return [name for name, _, file in _files(disk, directory, prefix) if file.size() and not _newer_copy(file)[0]]
+
+
+def _files(disk: Disk, directory: Path, prefix: str) -> Iterator[tuple[str, Path, DiskFile]]:
+    """The file of each cursor with its name, open for reading until the next one."""
     pattern = re.compile(re.escape(prefix) + r"\.([A-Za-z0-9_-]+)\.cursor")
     for name in map(pattern.fullmatch, sorted(disk.names(directory))):
         if name is not None:
             path = directory / name[0]
             with contextlib.suppress(FileNotFoundError), contextlib.closing(disk.open(path)) as file:
-                yield name[1], _latest(file, path)[1]
+                yield name[1], path, file
 
 
 class Retention:
@@ -208,6 +231,7 @@ class Retention:
     def __init__(self, pages: Pages, settings: Settings, clock: Clock) -> None:
         """Remove pages as these settings say, with ages by this clock."""
         self.dropped_records = 0
+        self._hindrance = ""
         self._pages: Final = pages
         self._settings: Final = settings
         self._clock: Final = clock
@@ -217,12 +241,13 @@ class Retention:
         cap = self._settings.cap
         return cap is not None and (len(self._pages.numbers) + more) * page_size > cap
 
-    def reclaim(self, active: int, *, ignore_cursors: bool = False) -> int:
+    def reclaim(self, active: int, *, ignore_cursors: bool = False, renew: Callable[[], None] | None = None) -> int:
         """Remove the pages that may go, and return how many.
 
         With `retain`, pages whose records are all older; if there are cursors, only pages that all of them have passed;
-        without both, none.
+        without both, none. The active page only if `renew` is given, which begins another one.
         """
+        self._hindrance = ""
         passed = None if ignore_cursors else self._slowest()
         retain = self._settings.retain_us
         if retain is None and passed is None:
@@ -230,12 +255,20 @@ class Retention:
         oldest = NEVER if retain is None else self._clock.now() - retain
         removed = 0
         for number in self._pages.numbers:
-            if number >= active or not self._may_go(number, oldest, NEVER if passed is None else passed):
+            is_kept = number >= active and renew is None
+            if is_kept or not self._may_go(number, oldest, NEVER if passed is None else passed):
                 break
+            if number >= active and renew is not None:
+                renew()
             if not self._pages.remove_unless_read(number):
+                self._hindrance = f", and a reader inside page {number} keeps it: close that reader"
                 break
             removed += 1
         return removed
+
+    def with_hindrance(self, full: Exception) -> str:
+        """Why there is no room, and which page a reader kept from the last `reclaim`, if one did."""
+        return f"{full}{self._hindrance}"
 
     def drop_oldest(self, active: int) -> bool:
         """Remove the oldest page, though it may not have been read; False if it is the active or the only one.

@@ -10,7 +10,7 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self, TypedDict, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Self, TypedDict, TypeVar, Unpack, overload
 
 from astyqueue.clock import Clock, SystemClock
 from astyqueue.durations import Duration
@@ -149,13 +149,14 @@ class Journal(Readable[T]):
         """Return when all that was appended before is on the disk, at any durability. Threads share syncs."""
         self._writer.sync()
 
-    def reclaim(self, *, ignore_cursors: bool = False) -> int:
+    def reclaim(self, *, ignore_cursors: bool = False, last_page: bool = False) -> int:
         """Remove the pages that may go, and return how many.
 
         A page may go when all its records are older than `retain` (if that is set) and every cursor has passed it;
-        without `retain` and cursors none may. A page with a reader inside stays, and those behind it.
+        without `retain` and cursors none may. A page with a reader inside stays, and those behind it. So does the last,
+        which says what sequences were given; with `last_page` it may go, and a new one is begun before.
         """
-        return self._writer.reclaim(ignore_cursors=ignore_cursors)
+        return self._writer.reclaim(ignore_cursors=ignore_cursors, last_page=last_page)
 
     def stat(self) -> Stat:
         """Sizes, sequences and cursors."""
@@ -169,10 +170,18 @@ class Journal(Readable[T]):
         that leaves early leaves what was taken from the source behind the cursor, unless the journal is full. The first
         item raises JournalInUse if another stream, or another process, has the cursor.
         """
+        if not isinstance(items, Iterable) and not hasattr(type(items), "__getitem__"):
+            is_async = isinstance(items, AsyncIterable)
+            remedy = "use persist_async" if is_async else "give a list, a generator or another iterable"
+            _refuse_source("persist reads an iterable", items, remedy)
         return self._stream(cursor).run(items)
 
     def persist_async(self, items: AsyncIterable[T], *, cursor: str = "persist") -> AsyncGenerator[T, None]:
         """As `persist`, for a task."""
+        if not isinstance(items, AsyncIterable):
+            is_plain = isinstance(items, Iterable)
+            remedy = "use persist, without await" if is_plain else "give an async generator or another async iterable"
+            _refuse_source("persist_async reads an async iterable", items, remedy)
         return self._stream(cursor).run_async(items)
 
     def _stream(self, name: str) -> PersistedStream[T]:
@@ -234,6 +243,13 @@ def _checked(payload: object) -> bytes:
         message = f"the codec made {type(payload).__name__} of a value, not bytes: that value was not appended"
         raise BadInput(message)
     return payload
+
+
+def _refuse_source(what: str, given: object, remedy: str) -> NoReturn:
+    """Raise the error for what cannot be iterated; it shows no more of it than its type: it may be an item."""
+    remedy = "call it, and give what it returns" if callable(given) else remedy
+    message = f"{what}, not one {type(given).__name__}: {remedy}"
+    raise BadInput(message)
 
 
 def _settings(options: Options) -> Settings:

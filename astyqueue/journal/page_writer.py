@@ -8,12 +8,11 @@ from __future__ import annotations
 import contextlib
 import logging
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, NoReturn
 from zlib import crc32
 
 from astyqueue.clock import instant
-from astyqueue.errors import BadInput
 from astyqueue.journal.cursor import Retention
 from astyqueue.journal.disk import NO_SPACE, DiskFile
 from astyqueue.journal.format import BODY, MASK, OVERHEAD, PREFIX, RECORDS_AT, TOTAL, Kind, PageHeader, packed
@@ -102,24 +101,6 @@ class Syncs:
                 self._made_durable = made
         except OSError as error:
             raise JournalFailed(str(self._pages.directory), str(error)) from error
-
-
-def check_fits(payloads: Sequence[bytes], settings: Settings) -> None:
-    """BadInput for a record that can never fit under the cap."""
-    if settings.cap is None:
-        return
-    in_page = settings.page_size - RECORDS_AT - OVERHEAD
-    allowed = max((settings.cap // settings.page_size - 1) * in_page - TOTAL.size, in_page)
-    longest = max(map(len, payloads), default=0)
-    if longest > allowed:
-        message = f"a record has {longest} bytes, under this cap at most {allowed} fit: raise the cap"
-        raise BadInput(message)
-
-
-def least_cap(size: int, page_size: int) -> int:
-    """A cap, in bytes, under which a record of `size` bytes fits beside one page of others."""
-    in_page = page_size - RECORDS_AT - OVERHEAD
-    return page_size * (1 + max(1, -(-(size + TOTAL.size) // in_page)))
 
 
 class LeftOut:
@@ -233,7 +214,7 @@ class PageWriter:
         if buffered >= _BUFFER or self.sequence - self.written >= self._unwritten_limit:
             self.flush()
         if self._page is None or self._end + length > self._page_size:
-            self._roll(1, arrived)
+            self.roll(1, arrived)
         return self._pack(payloads, done, arrived)
 
     def _pack(self, payloads: Sequence[bytes], done: int, arrived: int) -> int:
@@ -265,7 +246,7 @@ class PageWriter:
     def _add_large(self, payload: bytes, arrived: int) -> None:
         """Write a record over several new pages. Readers of this process see it when all of it is written."""
         parts = _parts(payload, self._capacity - OVERHEAD)
-        self._roll(len(parts), arrived)
+        self.roll(len(parts), arrived)
         first, sequence = self.number, self.sequence + 1
         try:
             for position, part in enumerate(parts):
@@ -347,7 +328,7 @@ class PageWriter:
         else:
             self._remove_pages_from(self.number)
 
-    def _roll(self, needed: int, arrived: int) -> None:
+    def roll(self, needed: int, arrived: int) -> None:
         """Go on in a new page, if the cap leaves room for all that are needed; JournalFailed without a lock."""
         _check_lock(self._lock, self._pages)
         self.flush()
@@ -365,7 +346,7 @@ class PageWriter:
     def _begin_page(self, arrived: int) -> None:
         number = self.number + 1
         file = self._pages.disk.open(self._pages.path(number), write=True, create=True)
-        before = self._left_out.last_before(self.sequence)
+        before, arrived = self._left_out.last_before(self.sequence), max(arrived, self._arrived)
         header = PageHeader(
             number, self._page_size, secrets.randbits(32), self.sequence + 1, arrived, last_before=before
         )
@@ -411,6 +392,21 @@ class PageWriter:
                 save_hint(self._pages, Hint(self._page_size, *end, is_synced=self.synced == self.sequence))
             page.file.close()
         self.syncs.close_retired()
+
+
+def renewal(out: PageWriter, now: int) -> Callable[[], None] | None:
+    """What begins a new page, so that the one before may go; None if the last page has no record. All are in it now."""
+    out.flush()
+    if out.index is None or not out.index.last_sequence:
+        return None
+
+    def renew() -> None:
+        out.roll(1, now)
+        out.flush()
+        if (file := out.unsynced().file) is not None:  # it alone says which sequences were given
+            out.syncs.sync_file(file)
+
+    return renew
 
 
 def _check_lock(lock: DiskFile, pages: Pages) -> None:

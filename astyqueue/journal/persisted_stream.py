@@ -17,20 +17,21 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import AbstractContextManager
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
+from astyqueue.errors import Closed
 from astyqueue.journal.cursor import Cursor
 from astyqueue.journal.reader import Reader
 from astyqueue.journal.records import Position, Record
 from astyqueue.journal.writer import Listeners
-from astyqueue.journal_errors import JournalFull
+from astyqueue.journal_errors import JournalError, JournalFull
 from astyqueue.structured_log import log_event
 
 T = TypeVar("T")
 
 #: Records taken from the journal at a time; the cursor is committed after each lot.
 _TAKEN: Final = 256
-#: Items of an asynchronous source that wait for the thread that appends them.
+#: Items of an asynchronous source that wait at most for the thread that appends them.
 _WAITING: Final = 1024
 _log: Final = logging.getLogger("astyqueue.journal")
 
@@ -70,18 +71,19 @@ class PersistedStream(Generic[T]):
 
     def _feed(self, items: Iterable[T]) -> None:
         """Append the items; runs in a thread of its own. What was taken from the source is appended in any case."""
-        source = iter(items)
         try:
+            self._append_each(iter(items))
+        except BaseException as error:  # noqa: BLE001 - the consumer raises it
+            self._error = error
+        finally:
+            self._end()
+
+    def _append_each(self, source: Iterator[T]) -> None:
+        with contextlib.closing(source) if isinstance(source, Generator) else contextlib.nullcontext():
             for item in source:
                 self._append_all((item,))
                 if self._stop.is_set():
                     break
-        except BaseException as error:  # noqa: BLE001 - the consumer raises it
-            self._error = error
-        finally:
-            if isinstance(source, Generator):
-                source.close()
-            self._end()
 
     def _append_all(self, items: Sequence[T]) -> None:
         """Append items; those that the journal does not take are lost, and logged: the consumer may have left."""
@@ -123,43 +125,31 @@ class PersistedStream(Generic[T]):
     @contextlib.asynccontextmanager
     async def _fed(self, items: AsyncIterable[T]) -> AsyncIterator[tuple[Reader[T], Cursor]]:
         with self._begin() as (reader, cursor), self._left(cursor):
-            feeding = asyncio.create_task(self._feed_async(items))
+            intake = _Intake[T]()
+            threading.Thread(target=self._append_from, args=(intake,), name="astyqueue-persist", daemon=True).start()
+            filling = asyncio.create_task(intake.fill(items))
             try:
                 yield reader, cursor
             finally:
-                feeding.cancel()
+                filling.cancel()
                 self._stop.set()
                 self._listeners.notify()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await feeding
+                await intake.appended()
 
-    async def _feed_async(self, items: AsyncIterable[T]) -> None:
-        intake = _Intake[T]()
-        filling = asyncio.create_task(intake.fill(items))
-        appending: set[asyncio.Task[None]] = set()
+    def _append_from(self, intake: _Intake[T]) -> None:
+        """Append what the source gives; runs in a thread, which no cancellation of a task can end."""
         try:
-            while batch := await intake.waited_for():
-                appending = {asyncio.create_task(asyncio.to_thread(self._append_all, batch))}
-                await asyncio.shield(*appending)
-            await filling
-        except Exception as error:  # noqa: BLE001 - the consumer raises it
+            while batch := intake.waited_for():
+                self._append_all(batch)
+            self._error = intake.error
+        except BaseException as error:  # noqa: BLE001 - the consumer raises it
             self._error = error
-        finally:
-            filling.cancel()
-            try:
-                await asyncio.wait({filling, *appending})
-                await asyncio.gather(filling, *appending, return_exceptions=True)
-                await self._append_rest(intake.taken())
-            finally:
-                if left := intake.taken():
-                    _note_lost(len(left), "the task was cancelled again before they were appended")
-                self._end()
-
-    async def _append_rest(self, items: list[T]) -> None:
-        """Append what was taken from the source when the consumer left."""
-        if items:
             with contextlib.suppress(Exception):  # it is logged
-                await asyncio.to_thread(self._append_all, items)
+                if rest := intake.refused():
+                    self._append_all(rest)
+        finally:
+            self._end()
+            intake.note_appended()
 
     async def _taken_async(self, reader: Reader[T]) -> list[Record[T]]:
         while True:
@@ -192,38 +182,92 @@ class PersistedStream(Generic[T]):
 
 
 class _Intake(Generic[T]):
-    """Items that were taken from an asynchronous source and wait for being appended. It belongs to an event loop."""
+    """Items that a task takes from an asynchronous source, for the thread that appends them."""
 
     def __init__(self) -> None:
+        """It belongs to the event loop that runs now."""
+        self.error: BaseException | None = None
+        self._loop: Final = asyncio.get_running_loop()
+        self._changed: Final = threading.Condition()
         self._items: list[T] = []
-        self._arrived: Final = asyncio.Event()
-        self._room: Final = asyncio.Event()
         self._has_ended = False
+        self._filling: asyncio.Task[Any] | None = None
+        self._room: Final = asyncio.Event()
+        self._appended: Final = asyncio.Event()
 
     async def fill(self, source: AsyncIterable[T]) -> None:
+        """Take items from the source to its end; an error of it is noted."""
+        self._filling = asyncio.current_task()
         try:
             async for item in source:
-                self._items.append(item)
-                self._arrived.set()
+                if not self._put(item):
+                    _note_lost(1, "the source gave it after the stream had ended")
+                    break
                 while len(self._items) >= _WAITING:
                     self._room.clear()
                     await self._room.wait()
+        except BaseException as error:
+            self.error = error
+            if not isinstance(error, Exception):
+                raise
         finally:
+            self._close()
+
+    def _put(self, item: T) -> bool:
+        with self._changed:
+            if not self._has_ended:
+                self._items.append(item)
+                self._changed.notify()
+            return not self._has_ended
+
+    def _close(self) -> None:
+        with self._changed:
             self._has_ended = True
-            self._arrived.set()
+            self._changed.notify()
 
-    async def waited_for(self) -> list[T]:
-        """All items that wait, at least one unless the source has ended."""
-        while not self._items and not self._has_ended:
-            self._arrived.clear()
-            await self._arrived.wait()
-        return self.taken()
-
-    def taken(self) -> list[T]:
-        items, self._items = self._items, []
-        self._room.set()
+    def waited_for(self) -> list[T]:
+        """All items that wait, at least one unless the source has ended. It blocks the thread."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._items or self._has_ended)
+            items, self._items = self._items, []
+        if len(items) >= _WAITING:
+            self._call_in_loop(self._room.set)
         return items
 
+    def refused(self) -> list[T]:
+        """Have the source ended, wait for that, and return what it gave until then."""
+        if self._filling is not None:
+            self._call_in_loop(self._filling.cancel)
+        with self._changed:
+            self._changed.wait_for(lambda: self._has_ended)
+        return self.waited_for()
 
-def _note_lost(items: int, reason: Exception | str) -> None:
+    def note_appended(self) -> None:
+        """Have `appended` return."""
+        self._call_in_loop(self._appended.set)
+
+    def _call_in_loop(self, call: Callable[[], object]) -> None:
+        with contextlib.suppress(RuntimeError):  # that loop was closed, so no task waits there
+            self._loop.call_soon_threadsafe(call)
+
+    async def appended(self) -> None:
+        """Wait until the thread has appended all that was taken; a cancellation meanwhile is raised after that.
+
+        asyncio.run cancels all tasks, and the end of a generator that was left is one: what it took would be lost. The
+        thread ends soon after the source, since it waits for no room then; a cancellation ends the wait for the source.
+        """
+        cancelled: asyncio.CancelledError | None = None
+        while not self._appended.is_set():
+            try:
+                await self._appended.wait()
+            except asyncio.CancelledError as error:
+                cancelled = error
+                self._close()
+        if cancelled is not None:
+            raise cancelled
+
+
+def _note_lost(items: int, why: Exception | str) -> None:
+    """Log it. Of an error that a value caused, such as one of the codec, only the type: its text may show the value."""
+    reason = why if isinstance(why, JournalError | Closed | str) else type(why).__name__
     log_event(_log, logging.WARNING, "journal_persist_lost_items", items=items, reason=reason)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import threading
 import weakref
 from bisect import bisect_right
@@ -19,14 +20,14 @@ from typing import Any, Final, Generic, Self, TypeVar, overload
 
 from astyqueue.clock import Clock, SystemClock
 from astyqueue.durations import as_microseconds, instant_of
-from astyqueue.errors import BadInput
+from astyqueue.errors import BadInput, NotFound
 from astyqueue.findings import Finding
-from astyqueue.journal.cursor import Cursor, cursor_path, stored_cursors
+from astyqueue.journal.cursor import Cursor, cursor_path, stored_cursors, unreadable_cursors
 from astyqueue.journal.disk import Disk, LocalDisk
 from astyqueue.journal.page_drawing import page_picture
 from astyqueue.journal.pages import By, PageIndex, Pages
 from astyqueue.journal.reader import Reader, Span
-from astyqueue.journal.records import JSON, Codec, Place, check_codec
+from astyqueue.journal.records import JSON, Codec, Place, check_codec, checked_place
 from astyqueue.journal.recovery import verified
 from astyqueue.journal.settings import checked_name
 from astyqueue.journal.writer import Listeners, Writer
@@ -35,7 +36,9 @@ from astyqueue.units import NEVER, SECOND
 
 T = TypeVar("T")
 
-#: A moment to read from: aware, or that long before reading starts ("1h"), or a function that is called then.
+#: A journal has one of these files, also before its first record.
+_FILE: Final = re.compile(r"([A-Za-z0-9_][A-Za-z0-9_-]{0,99})(?:-[1-9][0-9]*\.page|\.lock|\.meta)")
+#: A moment to read from or up to: aware, or that long before reading starts ("1h"), or a function that is called then.
 Since = datetime | timedelta | str | Callable[[], datetime]
 #: A reader in another process notices a record this late at most; a look is two system calls.
 _POLL_US: Final = SECOND // 50
@@ -160,27 +163,33 @@ class Readable(Generic[T]):
         since: Since | None = None,
         after: Place | int | None = None,
         cursor: Cursor | str | None = None,
-        until: datetime | Place | None = None,
+        until: Since | Place | None = None,
         follow: bool = False,
     ) -> Reader[T]:
         """The records that arrived at or after `since`, or those behind a place or a cursor; by default all.
 
-        `since` may be a function: it is called when reading starts. It ends before the moment `until`, or with the
-        record `until`; with `follow` it waits for records to come, otherwise it ends where the journal ends.
+        It ends before the moment `until`, or with the record `until`. A moment is an aware datetime, a time before
+        reading starts, or a function that is called then. With `follow` it waits for records to come, otherwise it ends
+        where the journal ends.
         """
         if sum(given is not None for given in (since, after, cursor)) > 1:
             message = "since, after and cursor exclude each other: give one of them"
             raise BadInput(message)
         by, start = By.SEQUENCE, _from_first
         if since is not None:
-            by, start = By.ARRIVAL, _starter(since, self._source.clock)
+            by, start = By.ARRIVAL, _moment(since, self._source.clock)
         elif cursor is not None:
-            start = _behind_cursor(self.cursor(cursor) if isinstance(cursor, str) else cursor)
+            start = _behind_cursor(cursor if isinstance(cursor, Cursor) else self.cursor(cursor))
         elif after is not None:
-            start = _behind(after if isinstance(after, int) else after.sequence)
-        until_us = instant_of(until) if isinstance(until, datetime) else NEVER
-        until_sequence = NEVER if until is None or isinstance(until, datetime) else until.sequence
-        reader = Reader(self._source, self._codec, Span(by, start, until_us, until_sequence), follow=follow)
+            start = _behind(
+                after if isinstance(after, int) else checked_place(after, "after", ", or a number").sequence
+            )
+        end, last = _never, NEVER
+        if until is not None and (isinstance(until, datetime | timedelta | str) or callable(until)):
+            end = _moment(until, self._source.clock)
+        elif until is not None:
+            last = checked_place(until, "until", ', or a moment: an aware datetime, or "1h" before now').sequence
+        reader = Reader(self._source, self._codec, Span(by, start, end, last), follow=follow)
         self._readers.add(reader)
         return reader
 
@@ -216,11 +225,12 @@ class Readable(Generic[T]):
         self._source.listeners.notify()
 
     def verify(self) -> list[Finding]:
-        """Read every record and index, and say what is damaged; one finding of severity OK if nothing is."""
+        """Read every record, index and cursor, and say what is damaged; one finding of severity OK if nothing is."""
         self._source.publish()
         stored = stored_cursors(self._pages.disk, self._pages.directory, self._pages.prefix)
         committed = {name: position.sequence for name, position in stored if position}
-        return verified(self._pages, self._source.numbers(), self._source.limit, committed)
+        unreadable = unreadable_cursors(self._pages.disk, self._pages.directory, self._pages.prefix)
+        return verified(self._pages, self._source.numbers(), self._source.limit, committed, unreadable)
 
     def _stat(self, last: int, synced: int, dropped: int) -> Stat:
         numbers, size = self._source.numbers(), 0
@@ -321,6 +331,16 @@ class ReadOnlyJournal(Readable[T]):
         self.close()
 
 
+def check_there(directory: str | os.PathLike[str], prefix: str, *, option: str) -> None:
+    """NotFound unless the folder has a journal of this name; it lists those that are there, for `option`."""
+    files = map(_FILE.fullmatch, os.listdir(directory))  # noqa: PTH208 - names are needed, not paths
+    names = sorted({found[1] for found in files if found})
+    if prefix not in names:
+        there = f"there are: {', '.join(names)}; name one with {option}" if names else "it has none"
+        message = f"folder {os.fspath(directory)} has no journal {prefix!r}; {there}"
+        raise NotFound(message)
+
+
 def _from_first() -> int:
     return 0
 
@@ -333,12 +353,16 @@ def _behind_cursor(cursor: Cursor) -> Callable[[], int]:
     return lambda: cursor.position.sequence + 1 if cursor.position else 0
 
 
-def _starter(since: Since, clock: Clock) -> Callable[[], int]:
-    """The moment to read from, in microseconds since 1970, as it is known when reading starts."""
-    if callable(since):
-        return lambda: instant_of(since())
-    if isinstance(since, datetime):
-        moment = instant_of(since)
+def _never() -> int:
+    return NEVER
+
+
+def _moment(given: Since, clock: Clock) -> Callable[[], int]:
+    """A moment in microseconds since 1970, as it is known when reading starts."""
+    if callable(given):
+        return lambda: instant_of(given())
+    if isinstance(given, datetime):
+        moment = instant_of(given)
         return lambda: moment
-    ago = as_microseconds(since)
+    ago = as_microseconds(given)
     return lambda: clock.now() - ago

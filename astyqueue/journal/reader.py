@@ -19,7 +19,7 @@ from typing import Final, Generic, Self, TypeVar
 from astyqueue.journal.format import Entry, Kind
 from astyqueue.journal.gaps import PartJoiner
 from astyqueue.journal.page_walk import PageWalk, Source
-from astyqueue.journal.pages import By
+from astyqueue.journal.pages import By, Pages
 from astyqueue.journal.records import Codec, Damage, Position, Record
 from astyqueue.journal_errors import UndecodableRecord
 from astyqueue.structured_log import log_event
@@ -37,36 +37,59 @@ _log: Final = logging.getLogger("astyqueue.journal")
 class Span:
     """Which records to read: those with `by` of at least `start()`, until a moment or a sequence.
 
-    `start` is called when reading starts. `until_us` is excluded, `until_sequence` is the last one.
+    `start` and `until` are called when reading starts. The moment `until` is excluded, the record `until_sequence` is
+    the last.
     """
 
     by: By
     start: Callable[[], int]
-    until_us: int = NEVER
+    until: Callable[[], int] = lambda: NEVER
     until_sequence: int = NEVER
 
 
+class _Losses:
+    """What a reader passed because it cannot be read, each logged once.
+
+    The parts of a reader note it here. If they referred to the reader, one that is dropped half way would stay in its
+    page, and keep it from being reclaimed, until the interpreter looks for cycles.
+    """
+
+    def __init__(self, pages: Pages) -> None:
+        self.found: Final[list[Damage]] = []
+        self.logged: set[tuple[Path, int, int]] = set()
+        self._pages: Final = pages
+
+    def note(self, damage: Damage) -> None:
+        self.found.append(damage)
+        place = (self._pages.directory / self._pages.prefix, damage.page, damage.offset)
+        if place in self.logged:
+            return
+        self.logged.add(place)
+        facts = {"journal": self._pages.prefix, **damage.facts()}
+        log_event(_log, logging.WARNING, "journal_records_unreadable", **facts)  # type: ignore[arg-type]  # none is `exc_info`
+
+
 class Reader(Generic[T]):
-    """The records of a span, in order. Close it, or read it to its end: until then it keeps its page.
+    """The records of a span, in order. Close it, drop it or read it to its end: until then it keeps its page.
 
     `position` is the place of the last record returned, and `skipped` what was passed because it cannot be read. A line
-    is logged of each, unless it is in `logged`, which readers that look at the same records repeatedly may share.
+    is logged of each.
     `close` may be called from any thread and ends the iteration; all else belongs to one thread or task.
     """
 
     def __init__(self, source: Source, codec: Codec[T], span: Span, *, follow: bool) -> None:
         """With `follow`, wait for records to come; otherwise end where the journal ends."""
         self._returned: Entry | None = None
-        self.skipped: list[Damage] = []
-        self.logged: set[tuple[Path, int, int]] = set()
         self._source: Final = source
         self._codec: Final = codec
         self._span: Final = span
         self._follow: Final = follow
         self._ready: deque[Entry] = deque()
-        self._parts: Final = PartJoiner(self._note)
-        self._walk: Final = PageWalk(source, span.by, self._note)
+        self._losses: Final = _Losses(source.pages)
+        self._parts: Final = PartJoiner(self._losses.note)
+        self._walk: Final = PageWalk(source, span.by, self._losses.note)
         self._start: int | None = None
+        self._until_us = NEVER
         self._is_over = False
         self._is_closed = False
         self._lock: Final = threading.Lock()
@@ -93,6 +116,15 @@ class Reader(Generic[T]):
     def position(self) -> Position | None:
         """The place of the last record that was returned."""
         return Position(self._returned.sequence, self._returned.arrived) if self._returned else None
+
+    @property
+    def skipped(self) -> list[Damage]:
+        """What was passed because it cannot be read."""
+        return self._losses.found
+
+    def log_once(self, logged: set[tuple[Path, int, int]]) -> None:
+        """Log no loss again that is in `logged`: readers that look at the same records repeatedly share it."""
+        self._losses.logged = logged
 
     def take(self, limit: int, size: int = NEVER) -> list[Record[T]]:
         """Up to `limit` records that are there now, without waiting for others; the one that reaches `size` ends them.
@@ -131,7 +163,7 @@ class Reader(Generic[T]):
         """Read on until a record of the span is ready; False if there is none now."""
         with self._lock:
             if self._start is None and not self._is_over:
-                self._start = self._span.start()
+                self._start, self._until_us = self._span.start(), self._span.until()
             while not self._ready and not self._is_over:
                 entries = self._walk.next_entries(self._start or 0)
                 if not entries:
@@ -156,7 +188,7 @@ class Reader(Generic[T]):
         return (
             self._start is not None
             and first >= self._start
-            and entries[-1].arrived < bounds.until_us
+            and entries[-1].arrived < self._until_us
             and entries[-1].sequence < bounds.until_sequence
             and not self._parts
             and {entry.kind for entry in entries} == {Kind.WHOLE}
@@ -173,21 +205,11 @@ class Reader(Generic[T]):
         key = entry.sequence if self._span.by is By.SEQUENCE else entry.arrived
         if self._is_over or self._start is None or key < self._start:
             return
-        if entry.arrived >= self._span.until_us or entry.sequence > self._span.until_sequence:
+        if entry.arrived >= self._until_us or entry.sequence > self._span.until_sequence:
             self._is_over = True
             return
         self._ready.append(entry)
         self._is_over = entry.sequence == self._span.until_sequence
-
-    def _note(self, damage: Damage) -> None:
-        self.skipped.append(damage)
-        pages = self._source.pages
-        place = (pages.directory / pages.prefix, damage.page, damage.offset)
-        if place in self.logged:
-            return
-        self.logged.add(place)
-        facts = {"journal": pages.prefix, **damage.facts()}
-        log_event(_log, logging.WARNING, "journal_records_unreadable", **facts)  # type: ignore[arg-type]  # none is `exc_info`
 
     def _wait(self) -> bool:
         """Wait until there may be records; False if none will come."""
@@ -210,11 +232,11 @@ class Reader(Generic[T]):
 
     def _is_late(self) -> bool:
         """Whether all records until the end of the span have come; other processes write theirs within a second."""
-        return self._source.clock.now() >= self._span.until_us + (SECOND if self._source.poll_us else 0)
+        return self._source.clock.now() >= self._until_us + (SECOND if self._source.poll_us else 0)
 
     def _next_look(self) -> MonotonicUs | None:
         """The monotonic moment at which to look without having been woken."""
-        left = [self._span.until_us - self._source.clock.now()] if self._span.until_us != NEVER else []
+        left = [self._until_us - self._source.clock.now()] if self._until_us != NEVER else []
         if self._source.poll_us is not None:
             left = [self._source.poll_us]
         return self._source.clock.monotonic() + left[0] if left else None

@@ -8,10 +8,10 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from typing import Final, Generic, NamedTuple, Protocol, TypeVar
+from typing import Final, Generic, NamedTuple, Protocol, TypeVar, cast
 
 from astyqueue.clock import instant
-from astyqueue.errors import BadSetting
+from astyqueue.errors import BadInput, BadSetting
 from astyqueue.json_form import encode_json
 
 T = TypeVar("T")
@@ -29,6 +29,14 @@ class Place(Protocol):
     def arrived_us(self) -> int:
         """When it was appended, in microseconds since 1970; never less than that of the record before."""
         ...
+
+
+def checked_place(given: object, what: str, others: str = "") -> Place:
+    """The place itself; BadInput, which calls it `what`, for anything else. It shows no value: it may be a record's."""
+    if all(isinstance(getattr(given, name, None), int) for name in ("sequence", "arrived_us")):
+        return cast("Place", given)
+    message = f"{what} is {type(given).__name__}: give a record, or a position as append returns it{others}"
+    raise BadInput(message)
 
 
 class Position(NamedTuple):

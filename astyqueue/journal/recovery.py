@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
@@ -279,14 +279,20 @@ def _content(pages: Pages, number: int) -> tuple[int, _Content | None]:
 
 
 def verified(
-    pages: Pages, numbers: tuple[int, ...], limit: Callable[[int], int | None], cursors: Mapping[str, int]
+    pages: Pages,
+    numbers: tuple[int, ...],
+    limit: Callable[[int], int | None],
+    cursors: Mapping[str, int],
+    unreadable: Iterable[str],
 ) -> list[Finding]:
     """What is damaged, from the first page on; one finding of severity OK if nothing is.
 
     `limit` gives the offset up to which a page may be read while it is written, `cursors` the places of those that were
-    committed.
+    committed, `unreadable` names those that cannot be read.
     """
     examination = _Examination(pages)
+    for name in unreadable:
+        examination.unreadable_cursor(name)
     for name, sequence in cursors.items():
         examination.cursor(name, sequence, numbers)
     last = next((number for number in reversed(numbers) if pages.header(number) is not None), 0)
@@ -313,6 +319,12 @@ class _Examination:
             reason = "records that it has not passed were dropped, reclaimed without cursors, or lost"
             remedy = "its reader goes on with the first record; remove the cursor if none uses it any more"
             self.findings.append(Finding(f"cursor {name}", Severity.WARNING, fact, reason, remedy, see=_SEE))
+
+    def unreadable_cursor(self, name: str) -> None:
+        fact = f"cursor {name!r} cannot be read: its reader begins again with the first record"
+        reason = "the disk lost or changed both of its copies, or its file was changed by hand"
+        remedy = "restore its file from a backup, rewind it to a place that you know, or remove it if none uses it"
+        self.findings.append(Finding(f"cursor {name}", Severity.WARNING, fact, reason, remedy, see=_SEE))
 
     def missing(self, first: int, last: int) -> None:
         self._gaps.suspect(first, f"pages {first} to {last} are missing")

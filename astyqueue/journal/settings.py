@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final, TypeVar
 
 from astyqueue.durations import Duration, as_microseconds
 from astyqueue.errors import BadInput, BadSetting
-from astyqueue.journal.format import OVERHEAD, RECORDS_AT
+from astyqueue.journal.format import OVERHEAD, RECORDS_AT, TOTAL
 
 _E = TypeVar("_E", bound=StrEnum)
 
@@ -101,6 +102,24 @@ def with_page_size(settings: Settings, stored: int | None) -> Settings:
         message = f"cap is {settings.cap} bytes: give at least two pages, which have {page_size} bytes each"
         raise BadSetting(message)
     return replace(settings, page_size=page_size)
+
+
+def check_fits(payloads: Sequence[bytes], settings: Settings) -> None:
+    """BadInput for a record that can never fit under the cap."""
+    if settings.cap is None:
+        return
+    in_page = settings.page_size - RECORDS_AT - OVERHEAD
+    allowed = max((settings.cap // settings.page_size - 1) * in_page - TOTAL.size, in_page)
+    longest = max(map(len, payloads), default=0)
+    if longest > allowed:
+        message = f"a record has {longest} bytes, under this cap at most {allowed} fit: raise the cap"
+        raise BadInput(message)
+
+
+def least_cap(size: int, page_size: int) -> int:
+    """A cap, in bytes, under which a record of `size` bytes fits beside one page of others."""
+    in_page = page_size - RECORDS_AT - OVERHEAD
+    return page_size * (1 + max(1, -(-(size + TOTAL.size) // in_page)))
 
 
 def as_bytes(size: Size, name: str) -> int:

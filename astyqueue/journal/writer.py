@@ -13,21 +13,24 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from typing import Final
+from functools import partial
+from typing import Final, TypeVar
 
 from astyqueue.clock import Clock
 from astyqueue.errors import Closed
 from astyqueue.journal.cursor import Retention
 from astyqueue.journal.disk import DiskFile
-from astyqueue.journal.page_writer import NoRoom, PageWriter, Unsynced, check_fits
+from astyqueue.journal.page_writer import NoRoom, PageWriter, Unsynced, renewal
 from astyqueue.journal.pages import PageIndex, Pages
 from astyqueue.journal.records import Position
 from astyqueue.journal.recovery import End
-from astyqueue.journal.settings import Durability, Settings, WhenFull
+from astyqueue.journal.settings import Durability, Settings, WhenFull, check_fits
 from astyqueue.journal_errors import JournalFailed, JournalFull
 from astyqueue.structured_log import log_event
 from astyqueue.units import SECOND
 from astyqueue.waiting import Wakeup
+
+T = TypeVar("T")
 
 #: So that the thread does not spin where a full disk lets no batch end.
 _LEAST_DELAY_US: Final = SECOND // 1_000
@@ -282,14 +285,16 @@ class Writer:
         if self._settings.when_full is not WhenFull.BLOCK:
             if full.done and self._settings.durability is Durability.EACH:
                 self.sync_to(self._out.written)
-            raise JournalFull(self._place, str(full), appended=full.done)
-        self._room.wait(str(full), self.reclaim)
+            raise JournalFull(self._place, self.retention.with_hindrance(full), appended=full.done)
+        self._room.wait(self.retention.with_hindrance(full), self.reclaim)
 
-    def reclaim(self, *, ignore_cursors: bool = False) -> int:
-        """Remove the pages that may go, and return how many."""
+    def reclaim(self, *, ignore_cursors: bool = False, last_page: bool = False) -> int:
+        """Remove the pages that may go, and return how many; with `last_page` the last one may, too."""
         with self._lock:
             self._check()
-            removed = self.retention.reclaim(self._out.number, ignore_cursors=ignore_cursors)
+            go = partial(self.retention.reclaim, self._out.number, ignore_cursors=ignore_cursors)
+            now = self._clock.now()
+            removed = self._carry_out(lambda: go(renew=renewal(self._out, now))) if last_page else go()
         if removed:
             self._listeners.notify()
         return removed
@@ -300,12 +305,12 @@ class Writer:
             return
         with self._lock:
             self._check()
-            self._flush()
+            self._carry_out(self._out.flush)
         self._listeners.notify()
 
-    def _flush(self) -> None:
+    def _carry_out(self, write: Callable[[], T]) -> T:
         try:
-            self._out.flush()
+            return write()
         except NoRoom as full:
             raise JournalFull(self._place, str(full)) from full
         except (OSError, JournalFailed) as error:
@@ -324,7 +329,9 @@ class Writer:
             return
         try:
             self._out.syncs.sync(unsynced)
-            self._note_synced(unsynced)
+            with self._changed:
+                self._out.syncs.reached(unsynced)
+                self._out.synced = max(self._out.synced, unsynced.sequence)
         except JournalFailed as error:
             raise self._fail(error) from error
         finally:
@@ -342,14 +349,9 @@ class Writer:
                 return None
             self._check()
             if self._out.written < target:
-                self._flush()
+                self._carry_out(self._out.flush)
             self._is_syncing = True
             return self._out.unsynced()
-
-    def _note_synced(self, unsynced: Unsynced) -> None:
-        with self._changed:
-            self._out.syncs.reached(unsynced)
-            self._out.synced = max(self._out.synced, unsynced.sequence)
 
     def _has_unfinished(self) -> bool:
         """Whether the timer has something to do: records to write, or with durability "batch" to sync."""

@@ -10,6 +10,7 @@ from typing import Any, TypeVar, Unpack
 from astyqueue.durations import Duration
 from astyqueue.journal import Record
 from astyqueue.journal.read_only_journal import Readable, Since
+from astyqueue.journal.records import Place
 from astyqueue.model.envelope import MessageId, Receipt
 from astyqueue.model.event import Event
 from astyqueue.model.explanation import Explanation
@@ -101,7 +102,7 @@ class QueueAdmin:
         journal: Readable[Any] | str | os.PathLike[str],
         *,
         since: Since | None = None,
-        until: datetime | None = None,
+        until: Since | Place | None = None,
         where: Callable[[Record[Any]], bool] | None = None,
         message: Callable[[Record[Any]], object] | None = None,
         source: str | None = None,

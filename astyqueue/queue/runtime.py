@@ -82,11 +82,12 @@ class QueueRuntime:
         spooling: Spooling | None = None,
         watch: ActivityWatch | None = None,
         forwarding: frozenset[str] = frozenset(),
+        ids: IdSource | None = None,
     ) -> None:
         """`settings` were just read; `triggers` are users' own types; `fires`: this process fires schedules.
 
         With `spooling`, messages are sent to a spool. All queues of a connection share one `watch`. `forwarding`: the
-        queues whose overflow queue this one is.
+        queues whose overflow queue this one is. Messages of runtimes that share `ids` are in the order of their sends.
         """
         self._forwarding = forwarding
         self.pid = os.getpid()
@@ -116,7 +117,7 @@ class QueueRuntime:
         )
         self.spooling = spooling
         self.placement = Placement(self.ring, ways.place)
-        self._ids = IdSource(clock)
+        self._ids = IdSource(clock) if ids is None else ids
         self.producer = self._new_producer()
         self.follow_ups = self._new_follow_ups()
         self.terms = RetryPolicy(self.process.now, self.settings_sync, random.random)

@@ -15,6 +15,7 @@ from pydantic_core import to_json
 
 from astyqueue.clock import Clock, CorrectedClock
 from astyqueue.errors import BadSetting, Closed, QueueDoesNotExist, QueueNameExists, StoreUnavailable
+from astyqueue.ids import IdSource
 from astyqueue.model.body import BODY_BYTES_AT_MOST
 from astyqueue.model.envelope import ATTEMPTS_MOST, LEASE_LEAST
 from astyqueue.model.settings import Settings
@@ -48,6 +49,9 @@ class _StoredQueueService(QueueService):
         self._observers = Observers.of_debug_log(self._clock.monotonic)
         self._opened: dict[str, MessageQueue] = {}
         self._opening = threading.Lock()
+        # A queue that is created again goes on where the deleted one ended: what is pushed at the same moment of the
+        # clock is behind that only with an id of the same source.
+        self._ids = IdSource(self._clock)
         # A push draws ids and inserts the messages under it: a message that lands behind a pull's position, because
         # another thread inserted a later id first, is found half a second late.
         self._pushing = threading.Lock()
@@ -95,10 +99,10 @@ class _StoredQueueService(QueueService):
         with self._queue(name) as queue:
             queue.run(delete(queue.core, PullReceipt.parse(receipt, queue.core)))
 
-    def _change_visibility(self, name: str, receipt: str, visibility: int) -> None:
+    def _change_visibility(self, name: str, receipt: str, visibility: int) -> bool:
         with self._queue(name) as queue:
             until = queue.core.process.now() + visibility * SECOND
-            queue.run(hide(queue.core, PullReceipt.parse(receipt, queue.core), until))
+            return queue.run(hide(queue.core, PullReceipt.parse(receipt, queue.core), until))
 
     def _purge(self, name: str) -> None:
         with self._queue(name) as queue:
@@ -128,8 +132,8 @@ class _StoredQueueService(QueueService):
         with self._opening:
             queue = self._opened.get(name)
             if queue is None or queue.settings.layout != stored.layout:
-                queue = MessageQueue(QueueRuntime(stored, self._clock, (), observers=self._observers), self._store)
-                self._opened[name] = queue
+                core = QueueRuntime(stored, self._clock, (), observers=self._observers, ids=self._ids)
+                queue = self._opened[name] = MessageQueue(core, self._store)
             queue.core.settings_sync.settings = stored
             return queue
 
@@ -159,7 +163,7 @@ class FileQueueService(_StoredQueueService):
         """Use the queues of this directory, which is created for this user alone if it is missing.
 
         Without `directory` it is the one that the environment variable ASTYQUEUE_DATA_DIR names, else `astyqueue` in
-        $XDG_DATA_HOME, else ~/.local/share/astyqueue. BadSetting if a file is in its place.
+        $XDG_DATA_HOME if that is an absolute path, else ~/.local/share/astyqueue. BadSetting if a file is in its place.
         """
         self.directory = _data_directory(directory).absolute()
         _make(self.directory)
@@ -177,9 +181,9 @@ def _data_directory(given: str | Path | None) -> Path:
             raise BadSetting(message)
         return Path(given)
     if named := os.environ.get(DIRECTORY_VARIABLE):
-        return Path(named)
-    data = os.environ.get("XDG_DATA_HOME")
-    return (Path(data) if data else Path.home() / ".local" / "share") / "astyqueue"
+        return Path(named).expanduser()  # where no shell set it, as in a unit file, none replaced the ~
+    data = Path(os.environ.get("XDG_DATA_HOME", ""))
+    return (data if data.is_absolute() else Path.home() / ".local" / "share") / "astyqueue"
 
 
 def _make(directory: Path) -> None:

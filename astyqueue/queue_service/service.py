@@ -11,7 +11,6 @@ from typing import Final, Self
 
 from astyqueue.durations import Duration, as_microseconds
 from astyqueue.errors import BadInput
-from astyqueue.json_form import check_text
 from astyqueue.model.validation import check_several
 from astyqueue.units import SECOND
 
@@ -66,7 +65,7 @@ class QueueService(ABC):
     def push_many(self, queue: str, bodies: Iterable[str]) -> list[str]:
         """Append messages in this order and return their ids; not one transaction: an error may come after a part."""
         several = check_several(bodies, "push_many pushes several bodies", "give a list of them, or push one by push")
-        checked = [check_body(body) for body in several]
+        checked = [check_body(body, f"body number {number}") for number, body in enumerate(several, 1)]
         return self._push(check_name(queue), checked)
 
     def pull(self, queue: str, *, wait: Duration = 0) -> PulledMessage | None:
@@ -85,13 +84,14 @@ class QueueService(ABC):
         """
         self._delete(check_name(queue), check_receipt(receipt))
 
-    def change_visibility(self, queue: str, receipt: str, visibility: Duration) -> None:
+    def change_visibility(self, queue: str, receipt: str, visibility: Duration) -> bool:
         """Hide the message of this receipt until `visibility` from now, which may be sooner or later than before.
 
-        Nothing happens if the receipt is not that of the message's last pull, or if the message is visible again.
+        False, and nothing happens, if the message is not hidden by this receipt: its visibility timeout has ended, it
+        is gone, or the receipt is not that of its last pull. Another consumer may have the message then, or get it.
         """
         seconds = whole_seconds(visibility, "visibility", VISIBILITY_MOST)
-        self._change_visibility(check_name(queue), check_receipt(receipt), seconds)
+        return self._change_visibility(check_name(queue), check_receipt(receipt), seconds)
 
     def purge(self, queue: str) -> None:
         """Remove all messages of a queue, hidden ones too."""
@@ -132,7 +132,7 @@ class QueueService(ABC):
     def _delete(self, name: str, receipt: str) -> None: ...
 
     @abstractmethod
-    def _change_visibility(self, name: str, receipt: str, visibility: int) -> None: ...
+    def _change_visibility(self, name: str, receipt: str, visibility: int) -> bool: ...
 
     @abstractmethod
     def _purge(self, name: str) -> None: ...
@@ -149,22 +149,27 @@ def check_name(name: object) -> str:
     raise BadInput(message)
 
 
-def check_body(body: object) -> str:
-    """The body itself; BadInput unless SQS takes it: text, not empty, of characters that XML has."""
-    text = check_text(body, "body")
-    if not text:
-        message = "body is empty: SQS takes no empty body, so no flavour does"
+def check_body(body: object, what: str = "body") -> str:
+    """The body itself; BadInput, which calls it `what`, unless SQS takes it: text, not empty, of characters of XML.
+
+    The error does not show the body: it may be a secret.
+    """
+    if not isinstance(body, str):
+        message = f"{what} is of the type {type(body).__name__}: give text, for example JSON"
         raise BadInput(message)
-    if (refused := _REFUSED.search(text)) is not None:
+    if not body:
+        message = f"{what} is empty: SQS takes no empty body, so no flavour does"
+        raise BadInput(message)
+    if (refused := _REFUSED.search(body)) is not None:
         message = (
-            f"body has {refused[0]!r} at position {refused.start()}: SQS takes no control characters but tab, line "
+            f"{what} has {refused[0]!r} at position {refused.start()}: SQS takes no control characters but tab, line "
             "feed and carriage return, so no flavour does. Encode binary data, in base64 for example"
         )
         raise BadInput(message)
-    if (size := len(text.encode())) > BODY_MOST:
-        message = f"body is {size} bytes; the limit is {BODY_MOST}: store it elsewhere and push a reference to it"
+    if (size := len(body.encode())) > BODY_MOST:
+        message = f"{what} is {size} bytes; the limit is {BODY_MOST}: store it elsewhere and push a reference to it"
         raise BadInput(message)
-    return text
+    return body
 
 
 def check_receipt(receipt: object) -> str:

@@ -6,9 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
-import boto3
-from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError
-
 from astyqueue.errors import (
     AstyqueueError,
     OutcomeUnknown,
@@ -18,6 +15,13 @@ from astyqueue.errors import (
     StoreUnavailable,
 )
 from astyqueue.queue_service.service import BODY_MOST, PulledMessage, QueueService, not_a_receipt
+
+try:
+    import boto3
+    from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError
+except ModuleNotFoundError as error:
+    message = f"SQSQueueService needs {error.name}, which is not installed: pip install 'astyqueue[sqs]'"
+    raise ModuleNotFoundError(message, name=error.name) from error
 
 #: Messages in one request, a limit of SQS.
 _BATCH: Final = 10
@@ -101,7 +105,7 @@ class SQSQueueService(QueueService):
         with self._queue(name, receipt) as url:
             self._client.delete_message(QueueUrl=url, ReceiptHandle=receipt)
 
-    def _change_visibility(self, name: str, receipt: str, visibility: int) -> None:
+    def _change_visibility(self, name: str, receipt: str, visibility: int) -> bool:
         with self._queue(name, receipt) as url:
             try:
                 self._client.change_message_visibility(
@@ -110,6 +114,8 @@ class SQSQueueService(QueueService):
             except ClientError as error:
                 if _code(error) != _NOT_IN_FLIGHT and _NOT_HIDDEN not in str(error):
                     raise
+                return False
+        return True
 
     def _purge(self, name: str) -> None:
         with self._queue(name) as url:

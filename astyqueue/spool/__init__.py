@@ -10,6 +10,7 @@ It knows nothing of rows and claims: the queue composes messages, and sends them
 [Send while the store is away](../../docs/how-to/spool.md) has the promises.
 """
 
+from astyqueue.journal_errors import JournalFailed, JournalFull, SpoolFull
 from astyqueue.spool.folder import Backlog, SpoolFolder, backlog_of, log_undeclared, log_unopened, queues_in
 from astyqueue.spool.options import GivenSpool, SpoolOptions
 from astyqueue.spool.process_journal import JournalState
@@ -20,10 +21,13 @@ __all__ = [
     "Backlog",
     "ConnectionSpools",
     "GivenSpool",
+    "JournalFailed",
+    "JournalFull",
     "JournalState",
     "RefusedMessage",
     "Spool",
     "SpoolFolder",
+    "SpoolFull",
     "SpoolOptions",
     "SpoolStatus",
     "SpooledMessage",

@@ -39,10 +39,10 @@ class JournalState:
     """The journal of one process.
 
     `messages` wait to be forwarded, the first since `oldest`; `bytes` is what all its pages take on the disk. `refused`
-    were set aside. `dropped` made room for later ones, and at least `unreadable` could not be read from the disk, since
-    the journal was opened, if this process has it open. `in_use`: a living process has it open, and forwards it.
-    `last_error` is why that process, or the last that had it, could not forward since `failing_since`; empty and None
-    if it could.
+    were set aside. `dropped` were in pages that made room for later ones: at most that number is lost, as some had been
+    read or forwarded before. At least `unreadable` could not be read from the disk. Both count since the journal was
+    opened, if this process has it open. `in_use`: a living process has it open, and forwards it. `last_error` is why
+    that process, or the last that had it, could not forward since `failing_since`; empty and None if it could.
     """
 
     number: int
@@ -64,7 +64,7 @@ def state_of(
     stat = journal.stat()
     done = max(stat.cursors.get(FORWARDED, 0), stat.first_sequence - 1)
     with journal.read(after=done) as records:
-        records.logged = _LOGGED
+        records.log_once(_LOGGED)
         oldest = records.take(1)
     with ReadOnlyJournal.open(folder, codec=BYTES, prefix=REFUSED) as refused:
         aside = refused.stat()
@@ -74,7 +74,7 @@ def state_of(
         messages=max(0, stat.last_sequence - done) if oldest else 0,
         bytes=stat.bytes + aside.bytes,
         oldest=oldest[0].arrived if oldest else None,
-        refused=aside.last_sequence - aside.first_sequence + 1 if aside.last_sequence else 0,
+        refused=aside.last_sequence - aside.first_sequence + 1 if aside.first_sequence else 0,
         dropped=stat.dropped_records,
         unreadable=unreadable,
         in_use=in_use,

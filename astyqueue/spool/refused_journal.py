@@ -7,9 +7,9 @@ from typing import Final
 
 from astyqueue.clock import Clock
 from astyqueue.journal import BYTES, Journal
-from astyqueue.journal.page_writer import least_cap
 from astyqueue.journal.pages import Pages
 from astyqueue.journal.recovery import stored_page_size
+from astyqueue.journal.settings import least_cap
 from astyqueue.spool.options import SpoolOptions
 from astyqueue.spool.record import RefusedMessage
 

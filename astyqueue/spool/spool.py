@@ -35,8 +35,8 @@ class SpoolStatus:
     `messages` wait to be forwarded, the first since `oldest`; `bytes` is what all pages take on the disk. `refused`
     were set aside, because the store refuses them for ever; `last_refusal` is why this process set one aside last.
     `last_error` and `failing_since` are those of this process: the store could not be reached since then, or some of
-    its rows, or the disk fails; empty and None once all is forwarded again. `dropped` made room for later ones, and at
-    least `unreadable` could not be read from the disk, in this process.
+    its rows, or the disk fails; empty and None once all is forwarded again. `dropped` were in pages that made room for
+    later ones: at most that number is lost. At least `unreadable` could not be read. Both are those of this process.
     """
 
     messages: int

@@ -35,6 +35,11 @@ def test_the_directory_is_the_given_one_else_that_of_a_variable_else_one_at_home
     monkeypatch.setenv("ASTYQUEUE_DATA_DIR", str(named))
     assert directory_of() == named
     assert directory_of(tmp_path / "given") == tmp_path / "given"
+    monkeypatch.setenv("ASTYQUEUE_DATA_DIR", "~/x")
+    assert directory_of() == home / "x"
+    monkeypatch.setenv("ASTYQUEUE_DATA_DIR", "")
+    monkeypatch.setenv("XDG_DATA_HOME", "share")
+    assert directory_of() == home / ".local" / "share" / "astyqueue"
     for variable in ("XDG_DATA_HOME", "ASTYQUEUE_DATA_DIR"):
         monkeypatch.setenv(variable, "")
     assert directory_of() == home / ".local" / "share" / "astyqueue"

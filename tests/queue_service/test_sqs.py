@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from astyqueue import queue_service
 from astyqueue.errors import OutcomeUnknown, QueueDoesNotExist, StoreError, StoreUnavailable
 from astyqueue.queue_service import QueueService, SQSQueueService
 from tests.queue_service.conftest import REGION, SQS, client_of
@@ -29,6 +31,14 @@ def test_the_url_is_that_of_the_server_and_two_clients_share_its_queues(sqs: SQS
     message = second.pull("orders")
     assert message is not None
     first.delete("orders", message.receipt)
+
+
+def test_without_the_extra_the_error_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "boto3", None)
+    monkeypatch.delitem(sys.modules, "astyqueue.queue_service.sqs")
+    monkeypatch.delitem(vars(queue_service), "SQSQueueService")
+    with pytest.raises(ModuleNotFoundError, match=r"needs boto3.* pip install 'astyqueue\[sqs\]'"):
+        _ = queue_service.SQSQueueService
 
 
 def test_a_service_without_a_client_follows_the_configuration_of_the_user(
@@ -97,9 +107,9 @@ NOT_CURRENT = [
 
 
 @pytest.mark.parametrize(("code", "text"), NOT_CURRENT)
-def test_what_sqs_says_of_a_receipt_that_is_not_current_is_no_error(code: str, text: str) -> None:
+def test_what_sqs_says_of_a_receipt_that_hides_nothing_is_no_error(code: str, text: str) -> None:
     with answering(failing(400, code, text)) as service:
-        service.change_visibility("orders", "a receipt", 5)
+        assert not service.change_visibility("orders", "a receipt", 5)
 
 
 def failing(status: int, code: str, text: str) -> Answers:

@@ -114,6 +114,18 @@ def test_a_queue_that_was_deleted_is_gone_and_one_of_its_name_begins_empty(servi
     assert drained(service) == ["a letter"]
 
 
+@pytest.mark.parametrize("name", ["memory", "file"])
+def test_what_is_pushed_at_the_moment_at_which_its_queue_was_deleted_is_visible_at_once(
+    name: str, request: pytest.FixtureRequest
+) -> None:
+    service = request.getfixturevalue(name).open()
+    for number in range(12):  # of an id drawn anew, half were behind those of the deleted queue
+        service.create("orders")
+        service.push("orders", str(number))
+        assert drained(service) == [str(number)]
+        service.delete_queue("orders")
+
+
 def test_a_purge_removes_hidden_messages_too_and_no_later_ones(flavour: Flavour) -> None:
     service = flavour.open()
     service.create("orders", LONG)
@@ -185,10 +197,10 @@ def test_an_earlier_receipt_deletes_and_hides_nothing_and_raises_nothing(flavour
     earlier = pulled(service)
     flavour.advance(LONG)
     if flavour.fenced:
-        service.change_visibility("orders", earlier.receipt, LONG)
+        assert not service.change_visibility("orders", earlier.receipt, LONG)
     last = pulled(service)
     if flavour.fenced:
-        service.change_visibility("orders", earlier.receipt, 0)
+        assert not service.change_visibility("orders", earlier.receipt, 0)
         assert service.pull("orders") is None
     service.delete("orders", earlier.receipt)
     flavour.advance(LONG)
@@ -252,13 +264,31 @@ def test_a_visibility_that_is_changed_ends_sooner_or_later(flavour: Flavour) -> 
     service.create("orders", LONG)
     service.push_many("orders", ["1", "2", "3"])
     sooner, later, _ = (pulled(service) for _ in range(3))
-    service.change_visibility("orders", sooner.receipt, 0)
+    assert service.change_visibility("orders", sooner.receipt, 0)
     assert drained(service) == [sooner.body]
-    service.change_visibility("orders", later.receipt, 3 * LONG)
+    assert service.change_visibility("orders", later.receipt, 3 * LONG)
     flavour.advance(LONG)
     assert later.body not in drained(service)
     flavour.advance(2 * LONG)
     assert later.body in drained(service)
+
+
+@pytest.mark.parametrize("name", ["memory", "file"])
+def test_a_message_that_is_visible_again_is_not_hidden_by_its_last_receipt_and_the_caller_sees_that(
+    name: str, request: pytest.FixtureRequest
+) -> None:
+    flavour: Flavour = request.getfixturevalue(name)
+    service = flavour.open()
+    service.create("orders", LONG)
+    service.push_many("orders", ["1", "2", "3"])
+    ended, ended_early, gone = (pulled(service) for _ in range(3))
+    service.delete("orders", gone.receipt)
+    assert service.change_visibility("orders", ended_early.receipt, 0)
+    assert not service.change_visibility("orders", ended_early.receipt, LONG)
+    flavour.advance(LONG)
+    assert not service.change_visibility("orders", ended.receipt, LONG)
+    assert not service.change_visibility("orders", gone.receipt, LONG)
+    assert sorted(drained(service)) == sorted([ended.body, ended_early.body])
 
 
 def test_a_message_that_was_made_visible_is_deleted_by_its_last_receipt(service: QueueService) -> None:
@@ -305,6 +335,17 @@ def test_a_body_that_sqs_does_not_take_is_refused_by_every_flavour(service: Queu
     with pytest.raises(BadInput, match="body"):
         service.push_many("orders", ["a book", body])
     assert service.pull("orders") is None
+
+
+def test_a_body_that_is_refused_is_not_in_the_error(memory: Memory) -> None:
+    service = memory.open()
+    service.create("orders")
+    with pytest.raises(BadInput, match="number 2 is of the type dict") as refused:
+        service.push_many("orders", ["a book", {"password": "hunter2"}])  # type: ignore[list-item]  # what is refused
+    assert "hunter2" not in str(refused.value)
+    with pytest.raises(BadInput, match="at position 7") as refused:
+        service.push("orders", "hunter2\ud800")
+    assert "hunter2" not in str(refused.value)
 
 
 @pytest.mark.parametrize("name", ["", "a b", "a.b", "a/b", "../a", "é", "x" * 81, "a:b", None, 1])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import re
+from collections import deque
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,7 +24,7 @@ from astyqueue.cli.context import (
 )
 from astyqueue.cli.errors import ExitCode
 from astyqueue.cli.output import Output, json_line
-from astyqueue.errors import BadInput, NotFound
+from astyqueue.errors import BadInput
 from astyqueue.findings import Severity, worst
 from astyqueue.printable import printable, quoted
 from astyqueue.text import counted, exact, iso
@@ -32,11 +32,10 @@ from astyqueue.units import SECOND
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from datetime import datetime
 
     from astyqueue.journal import ReadOnlyJournal, Record
 
-#: A journal has one of these files, also before its first record.
-_FILE: Final = re.compile(r"(.+)(?:-[1-9][0-9]*\.page|\.lock|\.meta)")
 _LAST: Final = 10
 #: How often a replay that follows looks for new records, in microseconds.
 _LOOK_US: Final = SECOND // 10
@@ -70,7 +69,13 @@ def _on_journal(function: Callable[..., None]) -> Callable[..., None]:
 @click.option("--since", metavar="MOMENT", help="From MOMENT on: 2026-11-21T09:00:00Z, or an age such as 2h.")
 @click.option("--until", metavar="MOMENT", help="Only records that arrived before MOMENT (as for --since).")
 @click.option("--after", type=click.IntRange(0), metavar="SEQUENCE", help="From the record behind this one on.")
-@click.option("-n", "--last", type=HowMany(), metavar="N", help=f"The last N records. [default: {_LAST}]")
+@click.option(
+    "-n",
+    "--last",
+    type=HowMany(),
+    metavar="N",
+    help=f"The last N records; not with --since or --after. [default: {_LAST}]",
+)
 @click.option("-f", "--follow", is_flag=True, help="Go on with records as they arrive, until Ctrl-C.")
 def tail(
     *,
@@ -94,10 +99,31 @@ def tail(
     line = _as_json if as_json else _as_text
     with _opened(folder, prefix) as opened:
         if begin is None and after is None:
-            after = max(0, opened.stat().last_sequence - (last or _LAST))
+            found, after = _last_records(opened, last or _LAST, end)
+            for record in found:
+                click.echo(line(record))
+            if not follow:
+                return
         with opened.read(since=begin, after=after, until=end, follow=follow) as records:
             for record in records:
                 click.echo(line(record))
+
+
+def _last_records(opened: ReadOnlyJournal[bytes], count: int, end: datetime | None) -> tuple[deque[Record[bytes]], int]:
+    """The last records that can be read, and the sequence behind which the next ones are.
+
+    Sequences are missing where records were damaged or cut: it begins further back each time, until there are enough.
+    """
+    stat = opened.stat()
+    back, logged = count, set[tuple[Path, int, int]]()
+    while True:
+        start = stat.last_sequence - back
+        with opened.read(after=start if start >= stat.first_sequence else 0, until=end) as records:
+            records.log_once(logged)
+            found = deque(records, maxlen=count)
+        if len(found) == count or start < stat.first_sequence:
+            return found, max(stat.last_sequence, found[-1].sequence if found else 0)
+        back *= 4
 
 
 @journal.command(short_help="Show sizes, sequences and cursors, and draw a page.")
@@ -124,7 +150,7 @@ def stat(*, folder: Path, prefix: str, svg: Path | None, page: int | None, as_js
 @_on_journal
 @click.pass_context
 def verify(context: click.Context, /, *, folder: Path, prefix: str, as_json: bool) -> None:
-    """Read every record of the journal in FOLDER. Exit code 20 if one is damaged, 10 for a warning."""
+    """Read every record and cursor of the journal in FOLDER. Exit code 20 if a record is damaged, 10 for a warning."""
     with _opened(folder, prefix) as opened:
         found = opened.verify()
     show(found, as_json=as_json)
@@ -145,7 +171,8 @@ def verify(context: click.Context, /, *, folder: Path, prefix: str, as_json: boo
 def reclaim(*, folder: Path, prefix: str, retain: str | None, ignore_cursors: bool, yes: bool, as_json: bool) -> None:
     """Remove pages of the journal in FOLDER, the oldest first, while no program has it open for writing.
 
-    Without --retain: the pages that every cursor has passed.
+    Without --retain: the pages that every cursor has passed. If all may go, an empty page stays, which has the number
+    of the next record.
     """
     from astyqueue.clock import SystemClock, instant
     from astyqueue.journal import Journal
@@ -158,9 +185,15 @@ def reclaim(*, folder: Path, prefix: str, retain: str | None, ignore_cursors: bo
         raise BadInput(message)
     must_be_meant(yes, f"This removes pages of the journal in {folder}.")
     with Journal.open(folder, prefix=prefix, retain=retain) as writable:
-        removed = writable.reclaim(ignore_cursors=ignore_cursors)
+        removed = writable.reclaim(ignore_cursors=ignore_cursors, last_page=True)
+        found = writable.stat()
+    left = found.last_sequence - found.first_sequence + 1 if found.first_sequence else 0
+    why = ": a page stays while one of its records is younger, or a cursor or reader needs it" if left else ""
     output = Output(instant(SystemClock().now()), as_json=as_json)
-    output.done(f"removed {counted(removed, 'page')}", {"removed_pages": removed})
+    output.done(
+        f"removed {counted(removed, 'page')}, {counted(left, 'record')} left{why}",
+        {"removed_pages": removed, "records": left},
+    )
 
 
 @journal.command(
@@ -219,7 +252,7 @@ def replay(
             pass
     done = running.report
     would = "would send" if dry_run else "sent"
-    count = done.read - done.skipped if dry_run else done.sent
+    count = done.read - done.skipped - done.there if dry_run else done.sent
     sentence = f"read {counted(done.read, 'record')}, {would} {counted(count, 'message')} to {queue}"
     there = f", {done.there} were sent before" if done.there else ""
     skipped = f", skipped {done.skipped}" if done.skipped else ""
@@ -263,12 +296,9 @@ def _where(wanted: tuple[str, ...]) -> Callable[[Record[object]], bool] | None:
 def _opened(folder: Path, prefix: str) -> ReadOnlyJournal[bytes]:
     """The journal for reading; NotFound, with the names of those that are there, if there is none of this name."""
     from astyqueue.journal import BYTES, ReadOnlyJournal
+    from astyqueue.journal.read_only_journal import check_there
 
-    names = sorted({found[1] for found in map(_FILE.fullmatch, (one.name for one in folder.iterdir())) if found})
-    if prefix not in names:
-        there = f"there are: {', '.join(names)}; name one with --prefix" if names else "it has none"
-        message = f"folder {folder} has no journal {prefix!r}; {there}"
-        raise NotFound(message)
+    check_there(folder, prefix, option="--prefix")
     return ReadOnlyJournal.open(folder, codec=BYTES, prefix=prefix)
 
 

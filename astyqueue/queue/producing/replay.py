@@ -10,7 +10,6 @@ import os
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
-from datetime import datetime
 from functools import partial
 from types import TracebackType
 from typing import Any, Final, Self
@@ -19,12 +18,15 @@ from astyqueue import ids
 from astyqueue.clock import instant
 from astyqueue.errors import BadInput, Vetoed
 from astyqueue.journal import JSON, ReadOnlyJournal, Record
-from astyqueue.journal.read_only_journal import Readable, Since
+from astyqueue.journal.read_only_journal import Readable, Since, check_there
+from astyqueue.journal.records import Place
 from astyqueue.model.envelope import MessageId
 from astyqueue.model.message import Message, MessageEncoder, with_policy_of_queue
+from astyqueue.protocol.layout.columns import message_name
 from astyqueue.protocol.layout.rows import Ring
+from astyqueue.protocol.layout.unique_key import removed_name
 from astyqueue.protocol.sending.idempotent import numbered_id
-from astyqueue.protocol.steps import Client, Steps, call_local
+from astyqueue.protocol.steps import Client, Steps, call_local, read_one
 from astyqueue.queue.consuming.claimer import Claimer
 from astyqueue.queue.hooks import Hook, notified
 from astyqueue.queue.producing.idempotent import IdentifiedMessage, RepeatableSender
@@ -32,6 +34,7 @@ from astyqueue.queue.producing.placement import Placement
 from astyqueue.queue.producing.spooled import identified
 from astyqueue.queue.settings_sync import SettingsSync
 from astyqueue.spool import RefusedMessage, SpooledMessage
+from astyqueue.store import Named
 from astyqueue.units import SECOND
 
 #: Records of one step: their messages are sent together.
@@ -46,7 +49,8 @@ Source = Readable[Any] | str | os.PathLike[str]
 class ReplayReport:
     """What a replay did: records `read`, and of those `sent`, `there` before, and `skipped` by `where` or by a hook.
 
-    `sequence` is that of the last record that was read.
+    `sequence` is that of the last record that was read. In a dry run nothing is `sent`: what is neither `there` nor
+    `skipped` would be.
     """
 
     read: int = 0
@@ -66,7 +70,7 @@ class ReplayOptions:
     """Which records are replayed, and how; `MessageQueue.replay` explains them."""
 
     since: Since | None = None
-    until: datetime | None = None
+    until: Since | Place | None = None
     where: Callable[[Record[Any]], bool] | None = None
     message: MessageOf | None = None
     source: str | None = None
@@ -89,7 +93,7 @@ class Replay:
         hooks: tuple[Hook, ...],
         claimer: Claimer,
     ) -> None:
-        """Nothing is read yet; a folder is opened for reading."""
+        """Nothing is read yet; a folder is opened for reading, NotFound if it has no such journal."""
         self.report: Final = ReplayReport(dry_run=options.dry_run)
         self._held: Final = ExitStack()
         self._settings_sync: Final = settings_sync
@@ -98,6 +102,7 @@ class Replay:
         self._options: Final = options
         self._made: Final[MessageOf] = options.message or _value
         if isinstance(journal, str | os.PathLike):
+            check_there(journal, options.prefix, option="prefix=")
             opened = ReadOnlyJournal.open(journal, codec=StoredCodec(), prefix=options.prefix)
             journal = self._held.enter_context(opened)
         again = f"/{process.nonce().hex()}" if options.again else ""
@@ -114,15 +119,16 @@ class Replay:
         made = [(record, self._message(record)) for record in wanted]
         admitted = [(record, message) for record, message in made if self._is_admitted(message)]
         found = [self._identified(record, message) for record, message in admitted]
-        sent: list[MessageId] = []
-        if not self._options.dry_run:
+        if self._options.dry_run:
+            self.report.there += yield from _count_there([one.id for one in found])
+        else:
             sent = yield from self._sender.send(found)
             messages = {one.id: message for one, (_, message) in zip(found, admitted, strict=True)}
             self._call_after_send(messages, sent)
+            self.report.sent += len(sent)
+            self.report.there += len(found) - len(sent)
         self.report.read += len(records)
         self.report.skipped += len(records) - len(found)
-        self.report.sent += len(sent)
-        self.report.there += 0 if self._options.dry_run else len(found) - len(sent)
         self.report.sequence = records[-1].sequence
         return True
 
@@ -187,6 +193,24 @@ class _SpooledBefore(Message):
     """The message of a record of a spool, and what the record has."""
 
     spooled: SpooledMessage
+
+
+def _count_there(wanted: Iterable[MessageId]) -> Steps[int]:
+    """How many of these messages are in the queue, or have the mark of having been settled.
+
+    Messages are read first, then marks: one settle deletes the message and writes the mark.
+    """
+    by_row: dict[str, list[MessageId]] = {}
+    for one in wanted:
+        by_row.setdefault(one.row, []).append(one)
+    there = 0
+    for row, some in by_row.items():
+        messages = tuple(message_name(one.priority, one.id) for one in some)
+        present = {column.name for column in (yield from read_one(Named(row, messages, values=False), exact=True))}
+        absent = [one for one, name in zip(some, messages, strict=True) if name not in present]
+        marks = tuple(removed_name(one.priority, one.id) for one in absent)
+        there += len(present) + len((yield from read_one(Named(row, marks, values=False), exact=True)) if marks else ())
+    return there
 
 
 def _value(record: Record[Any]) -> object:

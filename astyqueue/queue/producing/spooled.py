@@ -207,7 +207,11 @@ class SpooledProducer(Producer):
             raise NotFound(message)
         self._opened = True
         self._save(stored)
-        sync.stored(stored)
+        try:
+            sync.stored(stored)
+        except NotFound as error:  # its text is for sends; this one is kept with the messages, and read later
+            message = f"queue {known.name!r} was recreated with another layout"
+            raise NotFound(message) from error
 
     def _save(self, settings: Settings) -> None:
         """Keep the settings for the next process, which may start while the store is away."""

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
@@ -42,6 +43,23 @@ def test_tail_shows_the_last_records(shell: Shell, orders: Path) -> None:
     assert lines[-1].endswith('  {"order": 20}')
     assert sequences(shell, str(orders), "--last", "3") == [18, 19, 20]
     assert sequences(shell, str(orders), "-n", "99") == list(range(1, 21))
+
+
+def test_tail_shows_as_many_of_the_last_records_where_sequences_are_missing(shell: Shell, orders: Path) -> None:
+    with ReadOnlyJournal.open(orders) as journal:
+        page = journal.stat().pages - 1
+        tenth = next(iter(journal.read(after=9))).arrived
+    file = orders / f"journal-{page}.page"
+    data = bytearray(file.read_bytes())
+    data[128:] = bytes(len(data) - 128)
+    file.write_bytes(data)
+    before = sequences(shell, str(orders), "-n", "99")
+    assert before[-1] == 20
+    assert len(before) < 20
+    for count in (1, 5, 8):
+        assert sequences(shell, str(orders), "-n", str(count)) == before[-count:]
+    until = (tenth + timedelta(minutes=1)).isoformat()
+    assert sequences(shell, str(orders), "-n", "3", "--until", until) == [one for one in before if one <= 10][-3:]
 
 
 def test_tail_begins_behind_a_record_or_at_a_moment(shell: Shell, orders: Path) -> None:
@@ -130,6 +148,14 @@ def test_verify_finds_a_flipped_bit_and_exits_with_20(shell: Shell, orders: Path
     assert json.loads(finding)["subject"] == "page 1"
 
 
+def test_verify_finds_a_cursor_that_cannot_be_read(shell: Shell, orders: Path) -> None:
+    with ReadOnlyJournal.open(orders) as journal:
+        journal.cursor("shipping").commit(next(iter(journal.read(after=6))))
+    (orders / "journal.shipping.cursor").write_bytes(b"?" * 60)
+    [finding] = shell("journal", "verify", str(orders), "--json", code=10).stdout.splitlines()
+    assert json.loads(finding)["subject"] == "cursor shipping"
+
+
 def test_reclaim_removes_what_cursors_have_passed_once_it_is_confirmed(shell: Shell, orders: Path) -> None:
     assert "--retain" in shell.error("journal", "reclaim", str(orders), "--yes", code=2)
     with ReadOnlyJournal.open(orders) as journal:
@@ -139,8 +165,17 @@ def test_reclaim_removes_what_cursors_have_passed_once_it_is_confirmed(shell: Sh
     pages = len(list(orders.glob("*.page")))
     assert "add --yes" in shell.error("journal", "reclaim", str(orders), code=2)
     assert len(list(orders.glob("*.page"))) == pages
-    assert shell.json("journal", "reclaim", str(orders), "--yes") == [{"removed_pages": pages - 1}]
-    assert len(list(orders.glob("*.page"))) == 1
+    assert shell.json("journal", "reclaim", str(orders), "--yes") == [{"removed_pages": pages, "records": 0}]
+    assert shell("journal", "reclaim", str(orders), "--yes").stdout == "removed 0 pages, 0 records left\n"
+    assert sequences(shell, str(orders)) == []
+    with Journal.open(orders) as journal:
+        assert journal.append("next").sequence == 21
+    assert sequences(shell, str(orders)) == [21]
+
+
+def test_reclaim_says_how_many_records_are_left_and_why(shell: Shell, orders: Path) -> None:
+    text = shell("journal", "reclaim", str(orders), "--retain", "4000w", "--yes").stdout
+    assert text.startswith("removed 0 pages, 20 records left: a page stays while one of its records is younger")
 
 
 def test_reclaim_leaves_a_journal_that_a_program_writes(shell: Shell, folder: Path) -> None:
@@ -170,6 +205,8 @@ def test_replay_sends_a_message_for_each_record_and_only_what_is_missing_when_it
     words = ("journal", "replay", str(orders), "emails")
     assert shell(*words, "--dry-run").stdout == "read 20 records, would send 20 messages to emails\n"
     assert shell(*words, "--where", "order=7").stdout == "read 20 records, sent 1 message to emails, skipped 19\n"
+    expected = "read 20 records, would send 19 messages to emails, 1 were sent before\n"
+    assert shell(*words, "--dry-run").stdout == expected
     assert shell(*words).stdout == "read 20 records, sent 19 messages to emails, 1 were sent before\n"
     assert shell.json(*words)[0]["there"] == 20
     bodies = [json.dumps(found.body) for found in connection.queue("emails").peek(30, include="all")]

@@ -270,13 +270,13 @@ class Stuck:
         return data
 
 
-def test_what_waits_for_the_journal_when_a_task_is_cancelled_twice_is_logged(
+def test_what_waits_for_the_journal_when_a_task_is_cancelled_twice_is_kept(
     disk: SimulatedDisk, caplog: pytest.LogCaptureFixture
 ) -> None:
     codec = Stuck()
     journal = Journal.open(FOLDER, codec=codec, disk=disk)
 
-    async def main() -> None:
+    async def main() -> bool:
         is_full, left = asyncio.Event(), asyncio.Event()
 
         async def source() -> AsyncIterator[bytes]:
@@ -297,13 +297,63 @@ def test_what_waits_for_the_journal_when_a_task_is_cancelled_twice_is_logged(
         for reached in (is_full, left):
             await reached.wait()
             consumer.cancel()
-        await asyncio.wait({consumer})
         codec.released.set()
+        await asyncio.wait({consumer})
+        return consumer.cancelled()
+
+    assert asyncio.run(asyncio.wait_for(main(), DEADLINE))
+    assert lost(caplog) == 0
+    assert [record.value for record in journal.read()] == [b"b", b"c"]
+    journal.close()
+
+
+def test_what_was_taken_is_kept_when_the_loop_ends_before_the_stream_that_was_left(
+    disk: SimulatedDisk, caplog: pytest.LogCaptureFixture
+) -> None:
+    codec = Stuck()
+    journal = Journal.open(FOLDER, codec=codec, disk=disk)
+
+    async def main() -> None:
+        is_begun, is_full = asyncio.Event(), asyncio.Event()
+
+        async def source() -> AsyncIterator[bytes]:
+            try:
+                yield b"a"
+                await is_begun.wait()
+                yield b"b"
+                assert await asyncio.to_thread(codec.entered.wait, DEADLINE)
+                yield b"c"
+                is_full.set()
+                await asyncio.Event().wait()
+            finally:
+                codec.released.set()
+
+        async for item in journal.persist_async(source()):
+            assert item == b"a"
+            is_begun.set()
+            await is_full.wait()
+            break
 
     asyncio.run(asyncio.wait_for(main(), DEADLINE))
-    assert lost(caplog) == 1
-    assert [record.value for record in journal.read()] == [b"b"]
+    assert lost(caplog) == 0
+    assert [record.value for record in journal.read()] == [b"a", b"b", b"c"]
     journal.close()
+
+
+def test_a_source_that_is_cancelled_ends_its_stream_with_an_error(opened: Opening) -> None:
+    journal = opened()
+
+    async def source() -> AsyncIterator[bytes]:
+        yield b"a"
+        raise asyncio.CancelledError
+
+    async def main() -> None:
+        stream = journal.persist_async(source())
+        assert await anext(stream) == b"a"
+        with pytest.raises(asyncio.CancelledError):
+            await anext(stream)
+
+    asyncio.run(asyncio.wait_for(main(), DEADLINE))
 
 
 def test_an_item_that_comes_after_its_journal_was_closed_is_logged(
@@ -326,6 +376,15 @@ def test_an_item_that_comes_after_its_journal_was_closed_is_logged(
     closed.set()
     until_true(lambda: lost(caplog) == 1)
     assert [record.value for record in opened().read()] == [b"a"]
+
+
+def test_a_value_that_cannot_be_encoded_is_not_in_the_log(
+    through: Through, disk: SimulatedDisk, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Journal.open(FOLDER, disk=disk) as journal, pytest.raises(BadInput):
+        through(journal, [{"password": b"hunter2"}])
+    assert "reason=BadInput" in caplog.text
+    assert "hunter2" not in caplog.text
 
 
 def test_a_second_stream_on_a_cursor_is_refused_and_leaves_the_first_alone(through: Through, opened: Opening) -> None:

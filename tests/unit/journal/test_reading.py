@@ -10,7 +10,7 @@ import threading
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
@@ -19,6 +19,7 @@ from astyqueue.errors import BadInput
 from astyqueue.journal import BYTES, Journal, ReadOnlyJournal, Record
 from astyqueue.journal.format import RECORDS_AT, Entry
 from astyqueue.journal.page_walk import PageWalk
+from astyqueue.journal.read_only_journal import Since
 from astyqueue.journal.records import Position
 from astyqueue.testing import TimeMachine
 from astyqueue.testing.timemachine import START
@@ -147,6 +148,32 @@ def test_reading_ends_before_a_moment_or_with_a_record(minutes: Journal[bytes]) 
     assert numbers(minutes.read(until=records[9])) == list(range(10))
     assert numbers(minutes.read(since=instant(minute(2)), until=records[9])) == [6, 7, 8, 9]
     assert numbers(minutes.read(after=5, until=records[9], follow=True)) == [5, 6, 7, 8, 9]
+
+
+@pytest.mark.parametrize(
+    "until", ["8m", timedelta(minutes=8), lambda: instant(minute(2))], ids=["text", "timedelta", "function"]
+)
+def test_a_moment_to_end_before_is_given_as_one_to_begin_at(until: Since, minutes: Journal[bytes]) -> None:
+    assert numbers(minutes.read(until=until)) == list(range(6))
+    assert numbers(minutes.read(after=4, until=until)) == [4, 5]
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"until": 3}, {"until": b"x"}, {"after": "x"}, {"after": None, "until": []}, {"until": "soon"}], ids=str
+)
+def test_a_place_that_is_none_is_refused_at_the_call(wrong: Any, minutes: Journal[bytes]) -> None:  # noqa: ANN401 - what is refused
+    with pytest.raises(BadInput, match="give"):
+        minutes.read(**wrong)
+
+
+def test_a_cursor_takes_no_number(minutes: Journal[bytes]) -> None:
+    cursor: Any = minutes.cursor("mail")
+    with pytest.raises(BadInput, match="a commit is int: give a record"):
+        cursor.commit(200)
+    with pytest.raises(BadInput, match="a rewind is int: give a record"):
+        cursor.rewind(10)
+    with pytest.raises(BadInput, match="not a name of a cursor"):
+        minutes.read(cursor=5)  # type: ignore[arg-type]  # what is refused
 
 
 def test_two_starting_points_are_refused(minutes: Journal[bytes]) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from astyqueue import Hook, Message, MessageQueue, Vetoed, aio
-from astyqueue.errors import BadInput, StoreUnavailable
+from astyqueue.errors import BadInput, NotFound, StoreUnavailable
 from astyqueue.journal import UTF8, Journal, ReadOnlyJournal, Record
 from astyqueue.journal_errors import UndecodableRecord
 from astyqueue.protocol.steps import Commit
@@ -57,6 +57,25 @@ def test_a_dry_run_sends_nothing(queue: MessageQueue, folder: Path) -> None:
     report = queue.replay(folder, dry_run=True)
     assert (report.read, report.sent, report.dry_run) == (10, 0, True)
     assert not queue.peek(include="all")
+
+
+@pytest.mark.every_store
+def test_a_dry_run_counts_what_is_there_and_what_was_settled(queue: MessageQueue, folder: Path) -> None:
+    with Journal.open(folder) as journal:
+        assert queue.replay(journal).sent == 10
+        for delivery in queue.receive(4):
+            delivery.ack()
+        journal.append({"order": 10})
+        report = queue.replay(journal, dry_run=True)
+        assert (report.read, report.sent, report.there) == (11, 0, 10)
+        assert queue.replay(journal, dry_run=True, again=True).there == 0
+        assert queue.replay(journal).sent == 1
+
+
+def test_a_journal_that_is_not_there_is_an_error_that_lists_those_that_are(queue: MessageQueue, folder: Path) -> None:
+    (folder / ".pwd.lock").touch()
+    with pytest.raises(NotFound, match=r"no journal 'typo'; there are: journal; name one with prefix="):
+        queue.replay(folder, prefix="typo")
 
 
 def test_a_function_makes_the_messages_with_their_options_counted_from_the_arrival(

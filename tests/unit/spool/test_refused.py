@@ -43,6 +43,25 @@ def test_a_message_that_the_store_refuses_is_set_aside_and_the_rest_goes_on(
     assert all(str(error) in one.reason for one in aside)
 
 
+def test_refused_messages_that_were_all_reclaimed_are_counted_no_more(
+    opened: Opening, store: Gate, folder: Path
+) -> None:
+    queue = opened()
+    store.refuses = lambda value: BadInput("no") if b'"poison"' in value else None
+    queue.send_many(["poison", "poison"])
+    assert queue.spool.drain("30s")
+    assert queue.spool.status().refused == 2
+    queue.close()
+    place = folder / "queue-emails" / "1"
+    with Journal.open(place, codec=BYTES, prefix="refused", retain="0s") as aside:
+        aside.reclaim(last_page=True)
+    again = opened()
+    assert again.spool.status().refused == 0
+    again.send("poison")
+    assert again.spool.drain("30s")
+    assert again.spool.status().refused == 1
+
+
 def dropped(store: Gate) -> None:
     """Drop the queue behind the gate, so that the forwarder reaches the store only afterwards."""
     with MessageQueue.builder().store(store.behind).name("emails").build() as queue:
@@ -74,6 +93,7 @@ def test_messages_of_a_queue_that_was_recreated_with_another_layout_are_set_asid
         store.is_away = False
         assert queue.spool.drain("20s")
     assert queue.spool.status().refused == 1
+    assert queue.spool.status().last_refusal.endswith("recreated with another layout")
     with pytest.raises(NotFound, match="recreated with another layout: restart this process"):
         queue.send("new")
     assert refused(folder)[0].reason.startswith("NotFound")
