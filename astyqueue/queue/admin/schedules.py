@@ -247,11 +247,26 @@ def _backfilled(count: int, occurrences: list[int]) -> str:
     return f"{counted(count, 'message')}, for the occurrences up to {last}, had been sent before: go on from {first}"
 
 
+def _check_is_past(core: QueueRuntime, trigger: Trigger, begin: int, end: int) -> None:
+    """BadInput if a range has occurrences that are still to come: each would be sent now, and again when it is due."""
+    now = core.process.now()
+    coming = trigger.after(max(now, begin - 1))
+    if begin <= end and coming is not None and coming <= end:
+        problem = (
+            f"the range ends in the future ({exact(instant(end))}), and a schedule fires its occurrences from "
+            f"{exact(instant(coming))} on when they are due: end it by {exact(instant(now))}, which is now"
+        )
+        raise BadInput(problem)
+
+
 def backfill(core: QueueRuntime, name: str, since: datetime, until: datetime) -> Steps[int]:
-    """Send a message for each occurrence of a range; returns the number of occurrences."""
+    """Send a message for each occurrence of a range; returns the number. BadInput if one of them is in the future."""
+    yield from core.settings_sync.time.follow()
     kept, history = handle_of(core, name), core.claimer.history
     schedule = yield from show(core, name)
-    occurrences = stored.occurrences_between(trigger_of(core, schedule), instant_of(since), instant_of(until))
+    trigger, begin, end = trigger_of(core, schedule), instant_of(since), instant_of(until)
+    _check_is_past(core, trigger, begin, end)
+    occurrences = stored.occurrences_between(trigger, begin, end)
     for part in stored.in_commits(schedule, occurrences):
         with saying_how_far(partial(_backfilled, occurrences.index(part[0]), occurrences)), _existing(core, name):
             sent = yield from stored.backfill(kept, part)

@@ -246,6 +246,18 @@ def test_a_range_of_the_past_is_backfilled(queue: MessageQueue, clock: TimeMachi
     assert sorted(found) == [*(now - timedelta(hours=back) for back in range(150, -1, -1)), now]
 
 
+def test_a_range_with_occurrences_to_come_is_refused(queue: MessageQueue, clock: TimeMachine) -> None:
+    schedules = Schedules(queue)
+    now = instant(clock.now())
+    schedules.add("digest", Every("1h", start=now - timedelta(hours=1)), "hello")
+    for hours in (-1, 0, 1):
+        with pytest.raises(BadInput, match=r"ends in the future .*end it by .*, which is now"):
+            schedules.backfill("digest", now + timedelta(hours=hours), now + timedelta(hours=20_000))
+    assert schedules.backfill("digest", now - timedelta(hours=1), now + timedelta(minutes=59)) == 2
+    with queue.receive(limit=100) as batch:
+        assert max(delivery.due for delivery in batch) == now
+
+
 @pytest.mark.every_store
 def test_a_deleted_schedule_fires_no_more_and_its_name_is_free(queue: MessageQueue, clock: TimeMachine) -> None:
     schedules = Schedules(queue)
