@@ -34,7 +34,7 @@ class FollowUp:
     def sent_as(self) -> MessageId:
         """Its id; it has one when it is sent."""
         if self.id is None:
-            message = f"{self.message!r:.80} has no id before the ack"
+            message = "a follow-up in the row of its delivery has no id before the ack"
             raise ValueError(message)
         return self.id
 

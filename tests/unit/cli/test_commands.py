@@ -237,38 +237,6 @@ def test_lines_are_sent_from_one_on(shell: Shell, connection: Connection) -> Non
     assert "--from-line needs --lines" in shell.error("send", "emails", "1", "--from-line", "3", code=2)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "body"),
-    [('["ada"]', {"args": ["ada"], "kwargs": {}}), ('{"address": "ada"}', {"args": [], "kwargs": {"address": "ada"}})],
-)
-def test_a_task_is_called_by_its_name(shell: Shell, connection: Connection, arguments: str, body: object) -> None:
-    shell("send", "emails", arguments, "--task", "shop.welcome", "--header", "trace=1")
-    [found] = connection.queue("emails").peek()
-    assert (found.body, dict(found.headers)) == (body, {"trace": "1", "task": "shop.welcome"})
-
-
-@pytest.mark.parametrize(
-    ("options", "told"),
-    [
-        (["hello"], "the body is not JSON"),
-        (["3", "--task", "welcome"], "invalid task arguments: give a JSON list"),
-        (["1", "--priority", "7"], "has one priority, 0"),
-        (["1", "--header", "trace"], "invalid header 'trace': write NAME=TEXT"),
-        (["1", "--lines"], "give - as BODY"),
-        (["[1]", "--task", ""], "--task is empty"),
-        (["1", "--delay", "5m", "--at", "2030-01-01T00:00:00Z"], "a delay or a moment (at=), not both"),
-        (["1", "--unique", "reject"], "without a key"),
-        (["1", "--key", ""], "key ''"),
-        (["1", "--lease", "100d"], "lease is 100d: it must be from 100ms to 12h, or 0 for at most once"),
-    ],
-)
-def test_what_cannot_be_sent_is_reported_in_one_line(
-    shell: Shell, connection: Connection, options: list[str], told: str
-) -> None:
-    assert told in shell.error("send", "emails", *options, code=2)
-    assert connection.queue("emails").counts().total == 0
-
-
 @pytest.mark.every_store
 def test_peek_shows_a_table_of_what_is_due(shell: Shell, connection: Connection) -> None:
     queue = connection.queue("emails")
