@@ -12,7 +12,7 @@ from typing import Final
 
 from astyqueue.clock import instant
 from astyqueue.durations import as_microseconds, instant_of
-from astyqueue.errors import BadInput, NotFound, Undecodable, UnknownTrigger, saying_how_far
+from astyqueue.errors import BadInput, NotFound, ScheduleTaken, Undecodable, UnknownTrigger, saying_how_far
 from astyqueue.ids import is_derived
 from astyqueue.json_form import check_text
 from astyqueue.model.body import encode_body
@@ -131,7 +131,7 @@ def template_of(core: QueueRuntime, message: Message) -> Template:
     envelope = decode(composed.value)
     expires = core.settings.behaviour.life if message.expires is None else as_microseconds(message.expires)
     headers = envelope.headers or {}
-    body = encode_body(message.body, most)
+    body = encode_body(message.body, most, limited_by="a schedule", raised_to=BODY_BYTES)
     return Template(
         body=body,
         priority=composed.priority,
@@ -181,10 +181,13 @@ def send_recurring(core: QueueRuntime, message: Message, trigger: Trigger, polic
     process = core.process
     kept = handle_of(core, f"message {process.nonce().hex()}" if message.key is None else _name_of(message.key))
     repeating = RepeatingSend(kept, RequestedSchedule(trigger, template, policies, Origin.MESSAGE), unique)
-    if unique is None:
-        holder = yield from repeating.carry_out()
-    else:
-        holder = yield from sent_or_kept(process, repeating.carry_out, key=kept.name, unique=unique)
+    try:
+        if unique is None:
+            holder = yield from repeating.carry_out()
+        else:
+            holder = yield from sent_or_kept(process, repeating.carry_out, key=kept.name, unique=unique)
+    except ScheduleTaken as error:
+        raise ScheduleTaken(error.name, is_key=True) from error
     if holder.sent:
         history = core.claimer.history
         events = history.events

@@ -258,6 +258,17 @@ def test_a_range_with_occurrences_to_come_is_refused(queue: MessageQueue, clock:
         assert max(delivery.due for delivery in batch) == now
 
 
+def test_a_body_too_long_for_a_schedule_is_refused_with_a_setting_only_where_that_helps(queue: MessageQueue) -> None:
+    body = "x" * (128 * 1024)
+    with pytest.raises(BadInput, match=r"a schedule takes 131072: .* send a reference to it$"):
+        Schedules(queue).add("digest", Every("1h"), body)
+    queue.configure(body_bytes=1000)
+    with pytest.raises(BadInput, match=r"a schedule takes 1000: .* raise the queue's body_bytes \(at most 131072\)$"):
+        queue.send(body, trigger=Every("1h"))
+    with pytest.raises(BadInput, match=r"this queue takes 1000: .* raise the queue's body_bytes \(at most 1048576\)$"):
+        queue.send(body)
+
+
 @pytest.mark.every_store
 def test_a_deleted_schedule_fires_no_more_and_its_name_is_free(queue: MessageQueue, clock: TimeMachine) -> None:
     schedules = Schedules(queue)
@@ -269,7 +280,7 @@ def test_a_deleted_schedule_fires_no_more_and_its_name_is_free(queue: MessageQue
     with pytest.raises(NotFound):
         schedules.get("digest")
     schedules.add("digest", Once(delay="1m"), "again")
-    with pytest.raises(ScheduleTaken):
+    with pytest.raises(ScheduleTaken, match="give another name, or replace it"):
         schedules.add("digest", Once(delay="1m"), "again")
     assert [one.name for one in schedules.all()] == ["digest"]
 
