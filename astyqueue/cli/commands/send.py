@@ -189,11 +189,25 @@ def message_of(text: str, options: dict[str, object]) -> Message:
 
 def _body(text: str) -> object:
     try:
-        return json.loads(text)
+        return json.loads(text, object_pairs_hook=_object)
+    except BadInput:
+        raise
     except (ValueError, RecursionError) as error:
         why = "it is nested too deeply" if isinstance(error, RecursionError) else error
         message = f"the body is not JSON ({why}); quote text, as in '\"hello\"'"
         raise BadInput(message) from error
+
+
+def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        message = (
+            f"the body has an object with two values for {twice!r:.40}, of which one would be lost: name each once"
+        )
+        raise BadInput(message)
+    return found
 
 
 def _arguments(body: object) -> dict[str, object]:
@@ -207,7 +221,7 @@ def _arguments(body: object) -> dict[str, object]:
 
 def _headers(pairs: object) -> dict[str, str]:
     texts = [str(pair) for pair in pairs] if isinstance(pairs, tuple) else []
-    if wrong := [text for text in texts if not text.partition("=")[1]]:
+    if wrong := [text for text in texts if text.startswith("=") or "=" not in text]:
         message = f"invalid header {wrong[0]!r}: write NAME=TEXT"
         raise BadInput(message)
     return {name: value for name, _, value in (text.partition("=") for text in texts)}

@@ -23,6 +23,7 @@ def test_a_task_is_called_by_its_name(shell: Shell, connection: Connection, argu
     [
         (["{TOPSECRET}"], "the body is not JSON (Expecting property name enclosed in double quotes: line 1 column 2"),
         (["{card:", "TOPSECRET}"], "there is more behind QUEUE and BODY (1 word): put BODY into quotes"),
+        (['{"a": {"card": "SECRET", "card": 2}}'], "two values for 'card', of which one would be lost"),
         (["-5"], "write -- before QUEUE, as in 'send -- emails -5'"),
     ],
 )
@@ -48,6 +49,7 @@ def test_a_negative_number_is_sent_behind_two_dashes(shell: Shell, connection: C
         (["3", "--task", "welcome"], "invalid task arguments: give a JSON list"),
         (["1", "--priority", "7"], "has one priority, 0"),
         (["1", "--header", "trace"], "invalid header 'trace': write NAME=TEXT"),
+        (["1", "--header", "=1"], "invalid header '=1': write NAME=TEXT"),
         (["1", "--lines"], "give - as BODY"),
         (["[1]", "--task", ""], "--task is empty"),
         (["1", "--delay", "5m", "--at", "2030-01-01T00:00:00Z"], "a delay or a moment (at=), not both"),
