@@ -292,8 +292,8 @@ class NoTransactions(AstyqueueError):
         self.queue = queue
         self.store = store
         super().__init__(
-            f"queue {queue!r} is on {store}, which has no transactions that your own writes can be part of; a SQLite "
-            "file has. Write what is to be sent into a table of your own instead, an outbox, and send from there: "
+            f"the store of queue {queue!r} has no transactions that your own writes can be part of; a SQLite file has. "
+            "Write what is to be sent into a table of your own instead, an outbox, and send from there: "
             "docs/how-to/transactions.md"
         )
 
@@ -413,4 +413,4 @@ class Snooze(_Portable):
     def __init__(self, until: datetime | float | timedelta | str) -> None:
         """`until` is an aware datetime, or a duration from now: seconds, a `timedelta`, or text like "10m"."""
         self.until = until
-        super().__init__(f"until {until}")
+        super().__init__(f"until {until}" if isinstance(until, datetime) else f"for {until}")

@@ -85,6 +85,15 @@ class Destination(Protocol):
         ...
 
 
+def follow_ups_of(queue: Destination) -> FollowUpQueue:
+    """The queue, as follow-ups are sent to it; BadInput for what is none, such as the name of one."""
+    try:
+        return queue.follow_ups
+    except AttributeError:
+        problem = f"queue= of a follow-up is of type {type(queue).__name__}: give the object of a queue, not its name"
+        raise BadInput(problem) from None
+
+
 @dataclass(slots=True, eq=False)
 class FollowUps:
     """The follow-ups of one delivery: `together` with its ack, and those sent `before` it.
