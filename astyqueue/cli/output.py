@@ -5,7 +5,6 @@ All text is made `printable` here, because most of it was written by producers a
 
 from __future__ import annotations
 
-import errno
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -117,8 +116,6 @@ class Output:
         try:
             self.lines([sentence], record)
         except OSError as error:
-            if error.errno == errno.EPIPE:  # as every command whose reader went away
-                raise
             message = f"this was done, but stdout could not be written ({error.strerror}): {sentence}"
             raise Failure(message) from error
 
