@@ -105,10 +105,16 @@ class BadExpression(BadInput):
 class ScheduleTaken(BadInput):
     """A schedule of this name exists."""
 
-    def __init__(self, name: str) -> None:
-        """`name` is the schedule's."""
+    def __init__(self, name: str, *, is_key: bool = False) -> None:
+        """`name` is the schedule's, and the key of the message with a trigger that was sent if it `is_key`."""
         self.name = name
-        super().__init__(f"there is a schedule {name!r} already: give another name, or replace it")
+        remedy = (
+            f"send with another key; or, if a message with a trigger made that one, end it by queue.stop({name!r}), or "
+            "send with unique="
+            if is_key
+            else "give another name, or replace it"
+        )
+        super().__init__(f"there is a schedule {name!r} already: {remedy}")
 
 
 class QueueNameExists(BadInput):
@@ -182,10 +188,16 @@ class KeyTaken(AstyqueueError):
         until = (
             "it was stopped, or its last run is done, dead or deleted" if repeats else "that is done, dead or deleted"
         )
+        if standing != "in_flight":
+            other = 'unique="replace" to replace it unless it is under a lease'
+        elif repeats:
+            other = "end it by queue.stop(key)"
+        else:
+            other = 'unique="supersede", without a trigger, to send beside it and have it not delivered again'
         super().__init__(
             f"key {key!r:.120} is taken by {'repeating ' if repeats else ''}message {id} "
             f"({standing.replace('_', ' ')}), so nothing was sent. The key is free once {until}; "
-            'send with unique="keep" to keep that message, or unique="replace" to replace it unless it is under a lease'
+            f'send with unique="keep" to keep that message, or {other}'
         )
 
 
@@ -280,8 +292,8 @@ class NoTransactions(AstyqueueError):
         self.queue = queue
         self.store = store
         super().__init__(
-            f"queue {queue!r} is on {store}, which has no transactions that your own writes can be part of; a SQLite "
-            "file has. Write what is to be sent into a table of your own instead, an outbox, and send from there: "
+            f"the store of queue {queue!r} has no transactions that your own writes can be part of; a SQLite file has. "
+            "Write what is to be sent into a table of your own instead, an outbox, and send from there: "
             "docs/how-to/transactions.md"
         )
 
@@ -401,4 +413,4 @@ class Snooze(_Portable):
     def __init__(self, until: datetime | float | timedelta | str) -> None:
         """`until` is an aware datetime, or a duration from now: seconds, a `timedelta`, or text like "10m"."""
         self.until = until
-        super().__init__(f"until {until}")
+        super().__init__(f"until {until}" if isinstance(until, datetime) else f"for {until}")

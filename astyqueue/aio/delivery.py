@@ -14,7 +14,7 @@ from astyqueue.protocol.claiming.selection import ClaimedMessage
 from astyqueue.protocol.settling.outcomes import ACK, Outcome
 from astyqueue.queue.delivery.base_delivery import BaseDelivery, DeliveryFactory, Lease
 from astyqueue.queue.delivery.batch import DeliveryBatch, raise_lost
-from astyqueue.queue.delivery.follow_ups import Destination, FollowUpQueue
+from astyqueue.queue.delivery.follow_ups import Destination, FollowUpQueue, follow_ups_of
 from astyqueue.queue.delivery.retry_policy import RetryPolicy, error_text, rejected
 
 Settler = Callable[[list[tuple[BaseDelivery, Outcome]]], Awaitable[list[BaseDelivery]]]
@@ -107,7 +107,7 @@ class Delivery(BaseDelivery):
         self._add_follow_up(as_message(body, options), queue)
 
     def _add_follow_up(self, message: Message, queue: Destination | None) -> None:
-        self.add_follow_up(message, self._queue, self._queue if queue is None else queue.follow_ups)
+        self.add_follow_up(message, self._queue, self._queue if queue is None else follow_ups_of(queue))
 
     async def _settle(self, outcome: Outcome) -> None:
         raise_lost(await self._settler([(self, outcome)]))

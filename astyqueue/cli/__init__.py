@@ -18,7 +18,12 @@ docs/reference/cli.md lists all commands, options and exit codes; docs/decisions
 
 from __future__ import annotations
 
-from astyqueue.cli.main import Commands
+import sys
+
+try:
+    from astyqueue.cli.main import Commands
+except KeyboardInterrupt:  # no command runs yet that would end in one line
+    sys.exit(130)
 
 main = Commands(
     name="astyqueue",

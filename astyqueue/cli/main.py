@@ -12,7 +12,7 @@ import click
 from astyqueue.cli.config import PREFIX, defaults, here, name_options, name_source
 from astyqueue.cli.context import FILE, verbose_option
 from astyqueue.cli.errors import ExitCode, Failure, told_in_one_line, warn
-from astyqueue.cli.streams import drop_unread, open_closed_streams
+from astyqueue.cli.streams import drop_unread, drop_unwritten, open_closed_streams
 from astyqueue.printable import printable
 
 _CONTEXT: Final = {"help_option_names": ["-h", "--help"], "auto_envvar_prefix": PREFIX, "max_content_width": 100}
@@ -65,6 +65,8 @@ class Commands(click.Group):
         except OSError as error:  # help, which is printed before a command runs, could not be written
             Failure(str(error)).show()
             sys.exit(ExitCode.FAILED)
+        finally:
+            drop_unwritten()
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         """The names, in the order of help."""

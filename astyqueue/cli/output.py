@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeVar, cast, runtime_checka
 
 import click
 
+from astyqueue.cli.errors import Failure
 from astyqueue.printable import printable
 from astyqueue.text import with_age
 
@@ -108,8 +109,15 @@ class Output:
         _table(titles, rows) if sys.stdout.isatty() else _aligned(titles, rows)
 
     def done(self, sentence: str, record: Record) -> None:
-        """Print the result of a command: the sentence, or with `--json` the record."""
-        self.lines([sentence], record)
+        """Print the result of a command that changed something: the sentence, or with `--json` the record.
+
+        If stdout cannot be written, the error has the sentence: repeated, the command would do it again.
+        """
+        try:
+            self.lines([sentence], record)
+        except OSError as error:
+            message = f"this was done, but stdout could not be written ({error.strerror}): {sentence}"
+            raise Failure(message) from error
 
     def lines(self, lines: Iterable[str], record: Record) -> None:
         """Print the lines, or with `--json` the record."""

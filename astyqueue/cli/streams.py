@@ -29,6 +29,16 @@ def open_closed_streams() -> None:
             setattr(sys, name, stream)
 
 
+def drop_unwritten() -> None:
+    """Drop what is left for stdout if it cannot be written: Python would report it again, and exit with 120."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, sys.stdout.fileno())
+        os.close(null)
+
+
 class _Writer(io.FileIO):
     """A descriptor that drops what no process can read any more."""
 

@@ -24,13 +24,20 @@ def call_body(arguments: object) -> dict[str, object] | None:
     return None
 
 
-def encode_body(body: object, most: int = BODY_BYTES) -> bytes:
-    """The JSON of a body. One that has no JSON form, cannot be read back, or exceeds `most` bytes raises BadInput."""
+def encode_body(
+    body: object, most: int = BODY_BYTES, *, limited_by: str = "this queue", raised_to: int = BODY_BYTES_AT_MOST
+) -> bytes:
+    """The JSON of a body. One that has no JSON form, cannot be read back, or exceeds `most` bytes raises BadInput.
+
+    The error names what it is `limited_by`, and the queue's setting if that can raise the limit, which it can to
+    `raised_to`.
+    """
     encoded = encode_json(body, "body")
     if len(encoded) > most:
+        setting = f", or raise the queue's body_bytes (at most {raised_to})" if most < raised_to else ""
         message = (
-            f"body is {len(encoded)} bytes as JSON, and this queue takes {most}: store the large part elsewhere and "
-            f"send a reference to it, or raise the queue's body_bytes (at most {BODY_BYTES_AT_MOST})"
+            f"body is {len(encoded)} bytes as JSON, and {limited_by} takes {most}: store the large part elsewhere and "
+            f"send a reference to it{setting}"
         )
         raise BadInput(message)
     return encoded

@@ -193,7 +193,7 @@ def _why_gone(facts: MessageFacts, told: list[Event]) -> str:
     keeping = facts.behaviour.history
     unrecorded = "" if keeping == "all" else f"the queue does not record which (history={keeping})"
     if not told:
-        return "; ".join(filter(None, (_why_absent(facts), unrecorded)))
+        return f"{_why_absent(facts)}; {unrecorded or 'the history, which keeps all now, has no event of it'}"
     end = next((event for event in reversed(told) if event.kind in _ENDS and not event.lost), None)
     last = end or told[-1]
     known = f"{_event_in_words(last)}, {_at(facts, last.at)}"
@@ -207,8 +207,8 @@ def _why_absent(facts: MessageFacts) -> str:
         return "it was never sent here: no message was ever claimed or removed from its row. Check the id and the store"
     if facts.id.moment > facts.now:
         due = _at(facts, facts.id.moment)
-        return f"it does not exist, and would not have been due before {due}: it was deleted, or never sent"
-    return "it does not exist: it was acked or deleted, or never sent"
+        return f"it was deleted, or never sent: it would not have been due before {due}"
+    return "it was acked or deleted, or never sent"
 
 
 def _dead(facts: MessageFacts, death: Death) -> Explanation:
@@ -329,7 +329,7 @@ def _doom(facts: MessageFacts) -> str:
         return facts.content.problem
     if facts.envelope and facts.envelope.expires is not None and facts.envelope.expires <= facts.now:
         return f"it expired {_at(facts, facts.envelope.expires)}"
-    return f"its {facts.allowed} attempts are used up" if facts.spent >= facts.allowed else ""
+    return f"its attempts are used up ({facts.spent} of {facts.allowed})" if facts.spent >= facts.allowed else ""
 
 
 def _row(facts: MessageFacts) -> str:

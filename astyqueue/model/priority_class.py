@@ -70,9 +70,10 @@ def check_sorting(settings: Settings) -> None:
         message = "a queue that is sorted needs both: sort_header, and the sort_classes of its values"
         raise BadSetting(message)
     if (count := header_classes(behaviour.sort_classes).number) > levels:
+        there = "one priority" if levels == 1 else f"{levels} priorities"
         message = (
-            f"sort_classes {behaviour.sort_classes!r} are {count} classes, and queue {settings.name!r} has {levels} "
-            "priorities: name fewer classes, or create a queue with more priorities (10 at most)"
+            f"sort_classes {behaviour.sort_classes!r} are {count} classes, and queue {settings.name!r} has {there}: "
+            "name fewer classes, or create a queue with more priorities (10 at most)"
         )
         raise BadSetting(message)
 

@@ -266,8 +266,7 @@ class QueueAdmin:
     def configure(self, **settings: object) -> Settings:
         """Change the queue's behaviour, in this process at once and in others within ten seconds.
 
-        Settings are lease, lease_cap, max_attempts, max_attempts_cap, backoff, backoff_cap, paused, body_bytes,
-        history, history_kept, deduplication, max_active_processes and permit_lease.
+        docs/reference/settings.md lists the settings under "Behaviour"; BadSetting for an unknown one or a wrong value.
         """
         return self.run(self.core.configure(settings))
 

@@ -81,7 +81,10 @@ class Schedules:
         return self._queue.run(schedules.next_occurrences(self._queue.core, name, count))
 
     def backfill(self, name: str, since: datetime, until: datetime) -> int:
-        """Send a message for each occurrence from `since` to `until` (included), fired or not; returns how many."""
+        """Send a message for each occurrence from `since` to `until` (included), fired or not; returns how many.
+
+        BadInput if an occurrence of the range is still to come by the clock of the store.
+        """
         return self._queue.run(schedules.backfill(self._queue.core, name, since, until))
 
     def lateness(self) -> dict[str, Lateness]:

@@ -137,7 +137,7 @@ def _parsed(text: object) -> object:
     try:
         return None if text is None else from_json(str(text), allow_inf_nan=False)
     except ValueError as error:
-        message = f"its body is not JSON ({error}): {text!r:.{_SHOWN}}"
+        message = f"its body is not JSON ({error})"
         raise BadInput(message) from error
 
 

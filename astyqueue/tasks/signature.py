@@ -39,7 +39,7 @@ class Call(Generic[P]):
             message = f"task {self.task} was not sent: {error}; it takes {_parameters(signature)}"
             raise TypeError(message) from error
         try:
-            encode_body(self.body, BODY_BYTES_AT_MOST)
+            encode_body(self.body, BODY_BYTES_AT_MOST, limited_by="a queue")
         except BadInput:
             self._blame(bound.arguments)
             raise
@@ -48,7 +48,7 @@ class Call(Generic[P]):
         """Raise BadInput that names the argument without a JSON form."""
         for name, value in arguments.items():
             try:
-                encode_body(value, BODY_BYTES_AT_MOST)
+                encode_body(value, BODY_BYTES_AT_MOST, limited_by="a queue")
             except BadInput as error:
                 problem = str(error).removeprefix("body")
                 message = f"task {self.task} was not sent: argument {name}{problem}"

@@ -4,17 +4,21 @@ import importlib
 import sys
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from pyspark.sql.types import StringType, StructField, StructType
 
 import pyspark_astyqueue
 from astyqueue import connect
 from astyqueue.clock import SystemClock
-from astyqueue.errors import BadSetting
+from astyqueue.errors import BadInput, BadSetting
+from astyqueue.protocol.sending.idempotent import BatchRecord
 from astyqueue.spark import connections
 from astyqueue.spark.connections import Pace, looking
 from astyqueue.spark.data_source import AstyqueueSource
-from astyqueue.spark.options import Following, Reading, everywhere
+from astyqueue.spark.options import Following, Reading, Sinking, everywhere
 from astyqueue.spark.pipeline.batch import stretch_options
+from astyqueue.spark.row_mapping import Addressing
 from astyqueue.store import Store
 from astyqueue.stores import open_store
 from astyqueue.stores.cassandra.connection.settings import ANY_ONE, Levels
@@ -133,3 +137,14 @@ def test_where_the_source_cannot_be_had_those_of_others_can(monkeypatch: pytest.
     monkeypatch.setitem(sys.modules, "astyqueue.spark.data_source", None)
     monkeypatch.delitem(sys.modules, "pyspark_astyqueue")
     assert not hasattr(importlib.import_module("pyspark_astyqueue"), "DefaultSource")
+
+
+def test_a_row_whose_body_cannot_be_read_is_named_without_its_body(clock: TimeMachine) -> None:
+    schema = StructType([StructField("id", StringType()), StructField("body", StringType())])
+    sinking = Sinking.of({**PLACE, "id_column": "id", "json_column": "body"}, schema)
+    settings = connect("memory://").queue("emails").settings
+    addressing = Addressing(settings, sinking, source="nightly", begun=BatchRecord(clock.now(), ended=False))
+    rows = pa.RecordBatch.from_pylist([{"id": "7", "body": "{TOPSECRET"}])
+    with pytest.raises(BadInput, match=r"the row with id '7' cannot be sent: its body is not JSON") as refused:
+        list(addressing.of(rows))
+    assert "SECRET" not in str(refused.value)

@@ -75,6 +75,14 @@ SAMPLES: Final = (
 )
 
 
+@pytest.mark.parametrize(
+    ("until", "told"),
+    [("1h", "for 1h"), (datetime(2026, 11, 21, 9, tzinfo=UTC), "until 2026-11-21 09:00:00+00:00")],
+)
+def test_a_snooze_says_for_how_long_or_until_when(until: datetime | str, told: str) -> None:
+    assert str(errors.Snooze(until)) == told
+
+
 def _classes() -> list[type[BaseException]]:
     """Every exception class of astyqueue, those of Spark and of the test kit too."""
     with warnings.catch_warnings():

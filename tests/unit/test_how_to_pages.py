@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import shlex
 import subprocess
 import sys
+import textwrap
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import click
 import pytest
 
+from astyqueue import aio
 from astyqueue.cli import main
 from tests.cassandra import runbooks
 from tests.cassandra.runbooks import ANYWHERE, section, steps
@@ -25,6 +28,7 @@ _FOLLOWED: Final = re.compile(r"\"(#{2,} [^\"]+)\"")
 
 
 TESTING: Final = Path(__file__).parents[2] / "docs" / "how-to" / "testing.md"
+ASYNC_SERVICES: Final = TESTING.with_name("async-services.md")
 _BLOCK: Final = re.compile(r"^```python\n# (\w+\.py)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -64,6 +68,26 @@ def test_the_tests_on_the_page_on_testing_pass_for_a_user(program: str, least: i
     ran = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=100)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert int(ran.stdout.splitlines()[-1].split(" passed")[0]) >= least
+
+
+def test_the_dispatcher_on_the_page_on_services_runs_in_the_loop_of_the_service(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    [block] = re.findall(r"^```python\n(async with .*?)^```$", ASYNC_SERVICES.read_text(), re.MULTILINE | re.DOTALL)
+    handled: asyncio.Queue[object] = asyncio.Queue()
+
+    async def handle(delivery: aio.Delivery) -> None:
+        await handled.put(delivery.body)
+
+    async def serve_requests() -> None:
+        async with await aio.connect("sqlite:///shop.db") as store:
+            await (await store.queue("emails")).send("ada")
+        assert await handled.get() == "ada"
+
+    names: dict[str, Any] = {"aio": aio, "handle": handle, "serve_requests": serve_requests}
+    exec(f"async def service():\n{textwrap.indent(block, '    ')}", names)  # noqa: S102 - what the page shows
+    asyncio.run(names["service"]())
 
 
 @pytest.mark.parametrize("table", policy_model.TABLES, ids=[table.__name__ for table in policy_model.TABLES])

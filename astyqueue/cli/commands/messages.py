@@ -12,11 +12,13 @@ from astyqueue.cli.output import body_of
 from astyqueue.cli.params import Moment
 from astyqueue.errors import NotFound, Undecodable
 from astyqueue.printable import printable_message
+from astyqueue.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from datetime import datetime
 
+    from astyqueue.cli.context import Deletion
     from astyqueue.cli.output import Record
     from astyqueue.model.explanation import Explanation
     from astyqueue.model.views import Counts, Found
@@ -61,19 +63,24 @@ def browse(session: Session, *, queue: str, since: datetime | None, after: str |
     """Show all messages of QUEUE but dead letters, each in a line, in the order they were due. Claims nothing.
 
     A line has the moment at which the message was due first, its state, its id, its key and task if it has them, and
-    its body.
+    its body as JSON, or in place of the body why it cannot be read.
     """
+    empty = True
     for found in session.queue(queue).browse(since=since, after=after, follow=follow):
         session.output.lines([_in_a_line(found)], found.as_json())
+        empty = False
+    if empty and not session.output.as_json:
+        click.echo(f"queue {queue} has no messages{' there' if since or after else ''}")
 
 
 def _in_a_line(found: Found) -> str:
     from astyqueue.printable import facts_line
     from astyqueue.text import iso
 
-    facts = {"key": found.key, "task": found.headers.get("task"), "body": body_of(found)}
+    facts = {"key": found.key, "task": found.headers.get("task"), "problem": found.problem or None}
     parts = {name: text for name, text in facts.items() if text is not None}
-    return facts_line(f"{iso(found.due) if found.due else '-'} {_words(found)} {found.id}", parts)
+    line = facts_line(f"{iso(found.due) if found.due else '-'} {_words(found)} {found.id}", parts)
+    return line if found.problem else f"{line} body={body_of(found)}"
 
 
 @click.command(short_help="Find the messages of a key.")
@@ -243,9 +250,9 @@ def delete(session: Session, *, ids: tuple[str, ...]) -> None:
 def clear(session: Session, *, queue: str, yes: bool) -> None:
     """Delete all messages of QUEUE, dead letters included; the queue and its settings stay."""
     deletion = session.deletion(queue)
-    must_be_meant(yes, f"This would delete all {deletion.queue.counts().total} messages of queue {queue} for good.")
+    must_be_meant(yes, f"This would delete all of queue {queue}, {_messages(deletion)}, for good.")
     cleared = deletion.run(lambda opened: opened.clear(), "message")
-    session.output.done(f"deleted {cleared} messages of queue {queue}", {"queue": queue, "deleted": cleared})
+    session.output.done(f"deleted {counted(cleared, 'message')} of queue {queue}", {"queue": queue, "deleted": cleared})
 
 
 @click.command(short_help="Delete a queue and its messages.")
@@ -255,6 +262,10 @@ def clear(session: Session, *, queue: str, yes: bool) -> None:
 def drop(session: Session, *, queue: str, yes: bool) -> None:
     """Delete QUEUE: its messages, dead letters and settings. Its history is kept for as long as history_kept says."""
     deletion = session.deletion(queue)
-    must_be_meant(yes, f"This would delete queue {queue} and its {deletion.queue.counts().total} messages for good.")
+    must_be_meant(yes, f"This would delete queue {queue} and {_messages(deletion)} for good.")
     deletion.run(lambda opened: opened.drop(), "message")
     session.output.done(f"dropped queue {queue}", {"queue": queue, "dropped": True})
+
+
+def _messages(deletion: Deletion) -> str:
+    return counted(deletion.queue.counts().total, "message")

@@ -12,6 +12,7 @@ import click
 from astyqueue.cli.context import Session, interruption, on_store
 from astyqueue.cli.errors import ExitCode
 from astyqueue.cli.params import Moment
+from astyqueue.text import counted
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -51,9 +52,10 @@ def rescan(session: Session, *, queue: str, since: datetime | None) -> None:
     unreadable = (
         f"; could not read {', '.join(report.unreadable)} (astyqueue doctor says why)" if report.unreadable else ""
     )
-    scanned = f"scanned {report.looked} ids in {report.rows} rows of queue {queue}"
+    scanned = f"scanned {counted(report.looked, 'id')} in {counted(report.rows, 'row')} of queue {queue}"
+    missed = counted(report.listed, "missed message")
     facts = {"queue": queue, **report.as_json(), "interrupted": interrupted()}
-    session.output.done(f"{scanned}, handed out {report.listed} missed messages{unreadable}{stopped}", facts)
+    session.output.done(f"{scanned}, handed out {missed}{unreadable}{stopped}", facts)
     if interrupted():
         raise click.exceptions.Exit(ExitCode.INTERRUPTED)
     if report.unreadable:

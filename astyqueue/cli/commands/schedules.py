@@ -14,7 +14,7 @@ from astyqueue.cli.output import json_line
 from astyqueue.cli.params import DurationText, Moment
 from astyqueue.errors import BadInput
 from astyqueue.printable import printable
-from astyqueue.text import exact, iso
+from astyqueue.text import counted, exact, iso
 
 #: What `reconcile` prints about a schedule: after the change, and with --dry-run.
 _DID: Final = {
@@ -176,13 +176,17 @@ def run(session: Session, *, queue: str, name: str) -> None:
     help="First moment of the range (inclusive): 2026-11-21T09:00:00Z, or an age such as 2h.",
 )
 @click.option(
-    "--until", type=Moment(ages=True), required=True, metavar="MOMENT", help="Last moment of the range (inclusive)."
+    "--until",
+    type=Moment(ages=True),
+    required=True,
+    metavar="MOMENT",
+    help="Last moment of the range (inclusive); not in the future.",
 )
 @on_store
 def backfill(session: Session, *, queue: str, name: str, since: datetime, until: datetime) -> None:
     """Send a message for each occurrence of the schedule NAME of QUEUE in a range, fired before or not."""
     sent = _schedules_of(session, queue).backfill(name, since, until)
-    session.output.done(f"sent {sent} messages to {queue}", {"name": name, "sent": sent})
+    session.output.done(f"sent {counted(sent, 'message')} to {queue}", {"name": name, "sent": sent})
 
 
 @schedules.command(short_help="Delete a schedule.")

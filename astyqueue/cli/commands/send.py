@@ -36,9 +36,27 @@ _IN_MEMORY: Final = 16 * 1024 * 1024
 _LONGEST: Final = 12 * 1024 * 1024
 
 
+class _SendCommand(click.Command):
+    """The command `send`, whose errors of usage repeat no part of a body."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the command line; UsageError for a body in several words, and for a negative number taken as option."""
+        try:
+            rest = super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            if not error.option_name[1:2].isdecimal():
+                raise
+            ctx.fail("a negative number is read as an option: write -- before QUEUE, as in 'send -- emails -5'")
+        if rest and not ctx.resilient_parsing:
+            ctx.fail(f"there is more behind QUEUE and BODY ({counted(len(rest), 'word')}): put BODY into quotes")
+        return rest
+
+
 @click.command(
+    cls=_SendCommand,
+    context_settings={"allow_extra_args": True},
     short_help="Send a message, or one for each line of stdin.",
-    help="""Send BODY, a JSON value, to QUEUE, and print the id of the message.
+    help="""Send BODY, a JSON value, to QUEUE, and print the id of the message. Before a negative number write --.
 
     If BODY is -, it is read from stdin; with --lines, each line of stdin is the body of one message. Stdin is read to
     its end and all lines are checked before the first message is sent, so an invalid line or an endless input sends
@@ -171,11 +189,25 @@ def message_of(text: str, options: dict[str, object]) -> Message:
 
 def _body(text: str) -> object:
     try:
-        return json.loads(text)
+        return json.loads(text, object_pairs_hook=_object)
+    except BadInput:
+        raise
     except (ValueError, RecursionError) as error:
         why = "it is nested too deeply" if isinstance(error, RecursionError) else error
-        message = f"the body is not JSON ({why}): {text.strip()!r:.80}; quote text, as in '\"hello\"'"
+        message = f"the body is not JSON ({why}); quote text, as in '\"hello\"'"
         raise BadInput(message) from error
+
+
+def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        message = (
+            f"the body has an object with two values for {twice!r:.40}, of which one would be lost: name each once"
+        )
+        raise BadInput(message)
+    return found
 
 
 def _arguments(body: object) -> dict[str, object]:
@@ -189,7 +221,7 @@ def _arguments(body: object) -> dict[str, object]:
 
 def _headers(pairs: object) -> dict[str, str]:
     texts = [str(pair) for pair in pairs] if isinstance(pairs, tuple) else []
-    if wrong := [text for text in texts if not text.partition("=")[1]]:
+    if wrong := [text for text in texts if text.startswith("=") or "=" not in text]:
         message = f"invalid header {wrong[0]!r}: write NAME=TEXT"
         raise BadInput(message)
     return {name: value for name, _, value in (text.partition("=") for text in texts)}

@@ -193,7 +193,7 @@ def _duration_option(name: str, default: str, text: str, *, least: str = "") -> 
 @click.option(
     "--reload",
     is_flag=True,
-    help="For development: restart when a .py file of the app's package changes. Implies -p 1.",
+    help="For development: restart when a .py file of the app's package changes. Without -p, that of one process.",
 )
 @click.option(
     "--log-level",

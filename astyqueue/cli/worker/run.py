@@ -31,6 +31,8 @@ from astyqueue.waiting import Wakeup
 _STOPPED_WITHIN: Final = 5 * SECOND
 #: The pause between two looks at the memory.
 _MEMORY_EVERY: Final = 2 * SECOND
+#: The pause between two looks whether the worker has begun.
+_BEGUN_EVERY: Final = SECOND // 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,10 +49,11 @@ class Watches:
 class MemoryWatch:
     """Calls `end` once when this process has more resident memory than a limit: `--max-rss`."""
 
-    def __init__(self, limit: int, end: Callable[[], None]) -> None:
-        """`limit` is in bytes."""
+    def __init__(self, limit: int, end: Callable[[], None], *, begun: Callable[[], bool]) -> None:
+        """`limit` is in bytes. Nothing is looked at before `begun` returns True: `end` is for a worker that runs."""
         self._limit = limit
         self._end = end
+        self._begun = begun
 
     def start(self) -> None:
         """Look every two seconds, in a new thread."""
@@ -59,6 +62,8 @@ class MemoryWatch:
     def _run(self) -> None:
         clock = SystemClock()
         pause = Wakeup(clock)
+        while not self._begun():
+            pause.wait(clock.monotonic() + _BEGUN_EVERY)
         while (size := resident_bytes()) <= self._limit:
             pause.wait(clock.monotonic() + _MEMORY_EVERY)
         log_event(logging.WARNING, "max_rss", resident=size, limit=self._limit)
@@ -95,7 +100,7 @@ class WorkerRun:
         if watches.on_stall == "exit":
             presence.on_stall = self._exit_stalled
         if watches.max_rss is not None:
-            MemoryWatch(watches.max_rss, self._drain).start()
+            MemoryWatch(watches.max_rss, self._drain, begun=lambda: self._dispatcher.running).start()
         if self._supervised is not None:  # its supervisor answers for all processes
             self._supervised.status = lambda: status_of(presence)
         elif watches.health is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import marshal
 import os
+import select
 import struct
 from typing import Any, Final
 
@@ -58,6 +59,13 @@ class Channel:
                 break
             buffer += chunk
         return buffer
+
+    @property
+    def readable(self) -> bool:
+        """Whether `receive` finds something now: a frame, or that the other end is gone."""
+        ready = select.poll()
+        ready.register(self._incoming, select.POLLIN)
+        return bool(self._buffer or ready.poll(0))
 
     @property
     def closed(self) -> bool:

@@ -25,7 +25,7 @@ from astyqueue.dispatch.worker_log import log_safely
 from astyqueue.errors import AstyqueueError, ChildDied, HandlerFailed, Reject, Retry, Snooze
 from astyqueue.queue.delivery.delivery import Delivery
 from astyqueue.text import reason_of
-from astyqueue.units import SECOND, MonotonicUs
+from astyqueue.units import BEGINNING, SECOND, MonotonicUs
 
 #: Seconds that a child gets to end when it is not needed any more.
 _ENDED_WITHIN: Final = 2.0
@@ -95,6 +95,11 @@ class ChildProcess:
             with contextlib.suppress(Exception):  # what it wrote cannot be read: it is of no use
                 self.ready = self._channel.receive() == ("ready",)
         return self.ready
+
+    @property
+    def is_starting(self) -> bool:
+        """Whether it may still be importing what it needs, so that no handler runs in it."""
+        return not self.ready and not (self._channel.readable and self.wait_until_ready())
 
     def begin(self, address: str, delivery: Delivery) -> bool:
         """Give it a delivery for the function at this address; False if it is dead: the function was not called."""
@@ -166,10 +171,10 @@ class ChildProcess:
         return ended
 
     def end(self) -> str:
-        """End it: it exits by itself, or is killed after 2 seconds. Returns how it ended; more calls do nothing."""
-        self._channel.close()
+        """End it: it exits, or is killed 2 seconds after it was asked to. Returns how it ended; repeats do nothing."""
+        self.ask_to_end()
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(_ENDED_WITHIN)
+            self._process.wait(max(0, (self._ends_by or BEGINNING) - _CLOCK.monotonic()) / SECOND)
         self.kill()
         code = self._process.wait()
         self._life.close()

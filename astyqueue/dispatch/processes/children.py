@@ -136,8 +136,10 @@ class ChildSlot:
             child.kill()
 
     def ask_to_end(self) -> None:
-        """Have an idle child exit, without waiting for that."""
+        """Have an idle child exit, without waiting for that; one that is still starting would take as long as that."""
         if self._child is not None:
+            if self._child.is_starting:
+                self._child.kill()
             self._child.ask_to_end()
 
     def end(self) -> None:
@@ -189,8 +191,7 @@ class ProcessChildren:
             if not self._closed:
                 slot.start()
         if self._closed:
-            for slot in self._slots:
-                slot.end()
+            _end_all(self._slots)
 
     def call(self, address: str, delivery: Delivery) -> None:
         """Have a child call the function at this address, and wait for the end; see `ChildProcess.call`.
@@ -272,11 +273,17 @@ class ProcessChildren:
         for slot in self._slots:
             if slot not in idle:
                 slot.kill_unready()
+        _end_all(idle)
         for slot in idle:
-            slot.ask_to_end()
-        for slot in idle:
-            slot.end()
             self._idle.put(slot)
+
+
+def _end_all(idle: list[ChildSlot]) -> None:
+    """End children that handle nothing: all are asked to before the first is waited for."""
+    for slot in idle:
+        slot.ask_to_end()
+    for slot in idle:
+        slot.end()
 
 
 def available_processors() -> int:

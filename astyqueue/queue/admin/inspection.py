@@ -35,7 +35,10 @@ def id_of(core: QueueRuntime, message: MessageId | str) -> MessageId:
     """The id of a message of this queue; BadInput for an invalid id, or one of another queue."""
     id_ = MessageId.parse(message) if isinstance(message, str) else message
     if not isinstance(id_, MessageId):
-        wrong = f"{message!r:.120} is not a message id: give a MessageId, or its text"
+        given = f"an object of type {type(message).__name__}"
+        wrong = (
+            f"{given} is not a message id: give a MessageId, as `sent.id` and `delivery.message_id` are, or its text"
+        )
         raise BadInput(wrong)
     if not core.ring.contains(id_.row) or not 0 <= id_.priority < core.settings.layout.priorities:
         wrong = f"message {id_} is not of queue {core.settings.name!r}"

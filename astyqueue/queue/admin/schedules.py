@@ -12,7 +12,7 @@ from typing import Final
 
 from astyqueue.clock import instant
 from astyqueue.durations import as_microseconds, instant_of
-from astyqueue.errors import BadInput, NotFound, Undecodable, UnknownTrigger, saying_how_far
+from astyqueue.errors import BadInput, NotFound, ScheduleTaken, Undecodable, UnknownTrigger, saying_how_far
 from astyqueue.ids import is_derived
 from astyqueue.json_form import check_text
 from astyqueue.model.body import encode_body
@@ -131,7 +131,7 @@ def template_of(core: QueueRuntime, message: Message) -> Template:
     envelope = decode(composed.value)
     expires = core.settings.behaviour.life if message.expires is None else as_microseconds(message.expires)
     headers = envelope.headers or {}
-    body = encode_body(message.body, most)
+    body = encode_body(message.body, most, limited_by="a schedule", raised_to=BODY_BYTES)
     return Template(
         body=body,
         priority=composed.priority,
@@ -181,10 +181,13 @@ def send_recurring(core: QueueRuntime, message: Message, trigger: Trigger, polic
     process = core.process
     kept = handle_of(core, f"message {process.nonce().hex()}" if message.key is None else _name_of(message.key))
     repeating = RepeatingSend(kept, RequestedSchedule(trigger, template, policies, Origin.MESSAGE), unique)
-    if unique is None:
-        holder = yield from repeating.carry_out()
-    else:
-        holder = yield from sent_or_kept(process, repeating.carry_out, key=kept.name, unique=unique)
+    try:
+        if unique is None:
+            holder = yield from repeating.carry_out()
+        else:
+            holder = yield from sent_or_kept(process, repeating.carry_out, key=kept.name, unique=unique)
+    except ScheduleTaken as error:
+        raise ScheduleTaken(error.name, is_key=True) from error
     if holder.sent:
         history = core.claimer.history
         events = history.events
@@ -247,11 +250,26 @@ def _backfilled(count: int, occurrences: list[int]) -> str:
     return f"{counted(count, 'message')}, for the occurrences up to {last}, had been sent before: go on from {first}"
 
 
+def _check_is_past(core: QueueRuntime, trigger: Trigger, begin: int, end: int) -> None:
+    """BadInput if a range has occurrences that are still to come: each would be sent now, and again when it is due."""
+    now = core.process.now()
+    coming = trigger.after(max(now, begin - 1))
+    if begin <= end and coming is not None and coming <= end:
+        problem = (
+            f"the range ends in the future ({exact(instant(end))}), and a schedule fires its occurrences from "
+            f"{exact(instant(coming))} on when they are due: end it by {exact(instant(now))}, which is now"
+        )
+        raise BadInput(problem)
+
+
 def backfill(core: QueueRuntime, name: str, since: datetime, until: datetime) -> Steps[int]:
-    """Send a message for each occurrence of a range; returns the number of occurrences."""
+    """Send a message for each occurrence of a range; returns the number. BadInput if one of them is in the future."""
+    yield from core.settings_sync.time.follow()
     kept, history = handle_of(core, name), core.claimer.history
     schedule = yield from show(core, name)
-    occurrences = stored.occurrences_between(trigger_of(core, schedule), instant_of(since), instant_of(until))
+    trigger, begin, end = trigger_of(core, schedule), instant_of(since), instant_of(until)
+    _check_is_past(core, trigger, begin, end)
+    occurrences = stored.occurrences_between(trigger, begin, end)
     for part in stored.in_commits(schedule, occurrences):
         with saying_how_far(partial(_backfilled, occurrences.index(part[0]), occurrences)), _existing(core, name):
             sent = yield from stored.backfill(kept, part)

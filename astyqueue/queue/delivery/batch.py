@@ -56,7 +56,8 @@ class DeliveryBatch(Sequence[D]):
         """An ack of each of these (default: of all that are not settled yet)."""
         chosen = [one for one in self._deliveries if not one.settled] if deliveries is None else list(deliveries)
         if strange := [one for one in chosen if not isinstance(one, BaseDelivery)]:
-            problem = f"{strange[0]!r} is not a delivery: ack takes the deliveries that were received"
+            kind = type(strange[0]).__name__
+            problem = f"an object of type {kind} is not a delivery: ack takes the deliveries that were received"
             raise BadInput(problem)
         return [(one, ACK) for one in chosen]
 

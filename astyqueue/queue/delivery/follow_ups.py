@@ -34,7 +34,7 @@ class FollowUp:
     def sent_as(self) -> MessageId:
         """Its id; it has one when it is sent."""
         if self.id is None:
-            message = f"{self.message!r:.80} has no id before the ack"
+            message = "a follow-up in the row of its delivery has no id before the ack"
             raise ValueError(message)
         return self.id
 
@@ -83,6 +83,15 @@ class Destination(Protocol):
     def follow_ups(self) -> FollowUpQueue:
         """The queue, as follow-ups are sent to it."""
         ...
+
+
+def follow_ups_of(queue: Destination) -> FollowUpQueue:
+    """The queue, as follow-ups are sent to it; BadInput for what is none, such as the name of one."""
+    try:
+        return queue.follow_ups
+    except AttributeError:
+        problem = f"queue= of a follow-up is of type {type(queue).__name__}: give the object of a queue, not its name"
+        raise BadInput(problem) from None
 
 
 @dataclass(slots=True, eq=False)

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
+from astyqueue.errors import NotFound
 from astyqueue.spark.pipeline import manifest
 from astyqueue.spark.pipeline.manifest import Manifest, ReadSoFar
 from astyqueue.spark.pipeline.report.data import Days, in_short, load
@@ -50,7 +51,7 @@ def lake(tmp_path: Path) -> Path:
     [
         (None, "schedules are approximate on 2 days, which were built with --approximate; all others are exact."),
         (Days(first=date(2026, 3, 14)), "schedules are approximate on 1 day, which"),
-        (Days(first=date(2026, 3, 15)), "Percentiles are exact."),
+        (Days(first=date(2026, 3, 14), last=date(2026, 3, 14)), "schedules are approximate on 1 day, which"),
     ],
 )
 def test_a_report_says_which_percentiles_are_approximate(lake: Path, days: Days | None, said: str) -> None:
@@ -96,6 +97,15 @@ def test_a_report_needs_no_spark(lake: Path) -> None:
     assert (ended.returncode, ended.stderr) == (0, "")
     assert "emails" in (lake / "report.html").read_text()
     assert stat.S_IMODE((lake / "report.html").stat().st_mode) == 0o600
+
+
+def test_a_report_of_days_without_data_leaves_the_page_as_it_is(lake: Path) -> None:
+    page = lake / "report.html"
+    page.write_text("old")
+    for days in (Days(first=date(2026, 3, 15)), Days(last=date(2026, 3, 13))):
+        with pytest.raises(NotFound, match=r"nothing of the days (from 2026-03-15|to 2026-03-13); .*give other days"):
+            write(lake, page, days)
+    assert page.read_text() == "old"
 
 
 def test_what_a_report_lacks_is_said(lake: Path) -> None:

@@ -312,8 +312,8 @@ def test_schedules_are_awaited(play: Callable[[Scene], None], clock: TimeMachine
         assert (await schedules.pause("digest")).stored.paused
         assert not (await schedules.resume("digest")).stored.paused
         assert (await schedules.run("digest")).stored.run
-        assert await schedules.backfill("digest", instant(clock.now() + HOUR), instant(clock.now() + HOUR)) == 1
         clock.advance("1h")
+        assert await schedules.backfill("digest", instant(clock.now()), instant(clock.now())) == 1
         async with await queue.receive(10) as batch:
             assert [delivery.body for delivery in batch] == [{"to": "ada"}] * 3
         assert list(schedules.lateness()) == ["digest"]

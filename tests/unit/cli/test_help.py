@@ -6,6 +6,7 @@ import re
 import resource
 import subprocess
 import sys
+from pathlib import Path
 
 import click
 
@@ -26,6 +27,13 @@ def commands(group: click.Group, *path: str) -> list[tuple[str, ...]]:
         command = group.get_command(context, name)
         found += commands(command, *path, name) if isinstance(command, click.Group) else [(*path, name)]
     return found
+
+
+def test_ctrl_c_while_the_command_line_is_imported_prints_no_traceback(tmp_path: Path) -> None:
+    (tmp_path / "click.py").write_text("raise KeyboardInterrupt")
+    command = [sys.executable, "-c", "import sys; sys.path.insert(0, sys.argv[1]); import astyqueue.cli", str(tmp_path)]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (ExitCode.INTERRUPTED, "", "")
 
 
 def processor_seconds() -> float:

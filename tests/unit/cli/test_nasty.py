@@ -343,5 +343,5 @@ def test_an_error_writes_what_it_quotes_as_output_does(shell: Shell) -> None:
     assert (
         shell.error("peek", "\x1b[2J\n", code=1) == r"Error: this store has no queue '\u001b[2J\n'; there are: emails"
     )
-    assert r"'\u009b'; quote text" in shell.error("send", "emails", "\x9b", code=2)
+    assert r"invalid header '\u009b'" in shell.error("send", "emails", "1", "--header", "\x9b", code=2)
     assert r"'\u001b'" in shell("peek", "emails", "--limit", "\x1b", code=2).stderr

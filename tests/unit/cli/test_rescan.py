@@ -71,7 +71,7 @@ def test_a_row_that_cannot_be_read_is_named_and_the_others_are_looked_through(
     strand(connection, 5)
     connection.store.commit(Batch("emails:home:0", (Put(HEADER, b"\x7fof a newer release"),)), ())
     result = shell("rescan", "emails", code=1)
-    expected = "scanned 1 ids in 1 rows of queue emails, handed out 1 missed messages; could not read emails:home:0"
+    expected = "scanned 1 id in 1 row of queue emails, handed out 1 missed message; could not read emails:home:0"
     assert result.stdout.startswith(expected)
 
 

@@ -85,8 +85,22 @@ def test_warnings_and_errors_that_nobody_reads_change_no_exit_code(emails: Conne
     assert emails.queue("emails").counts().total == 0
 
 
+@pytest.fixture(params=["", "1"], ids=["buffered", "unbuffered"])
+def buffering(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether Python writes what is left for stdout as the process exits."""
+    monkeypatch.setenv("PYTHONUNBUFFERED", request.param)
+
+
+@pytest.mark.usefixtures("emails", "buffering")
+def test_a_send_whose_result_cannot_be_written_says_that_it_was_done(connection: Connection) -> None:
+    with unread() as pipe:
+        code, _, err = run("send", "emails", "1", out=pipe)
+    [found] = connection.queue("emails").peek()
+    assert (code, err) == (1, f"Error: this was done, but stdout could not be written (Broken pipe): {found.id}\n")
+
+
 @pytest.mark.parametrize("words", [["counts", "emails"], ["--help"]], ids=" ".join)
-@pytest.mark.usefixtures("emails")
+@pytest.mark.usefixtures("emails", "buffering")
 def test_a_command_fails_when_its_result_cannot_be_written(words: list[str]) -> None:
     with unread() as pipe:
         assert run(*words, out=pipe) == (1, "", "")

@@ -240,7 +240,7 @@ def test_what_the_next_scan_will_bury_says_so(stage: Stage) -> None:
         stage, expired
     )
     assert "But its message cannot be read: format byte 63" in why(stage, unreadable)
-    assert "But its 5 attempts are used up" in why(stage, used_up)
+    assert "But its attempts are used up (5 of 5)" in why(stage, used_up)
 
 
 def test_a_sender_far_ahead_of_time_is_reported(stage: Stage) -> None:
@@ -262,8 +262,8 @@ def test_what_is_gone_says_what_can_be_said_of_it(stage: Stage) -> None:
     stage.run(delete(stage.ann, later))
     assert explained(stage, done).standing is None
     assert "it was acked or deleted, or never sent" in why(stage, done)
-    assert "would not have been due before 2026-01-01T00:01:30Z (in 1m30s): it was deleted, or never sent" in why(
-        stage, later
+    assert why(stage, later).startswith(
+        "it was deleted, or never sent: it would not have been due before 2026-01-01T00:01:30Z (in 1m30s)"
     )
 
 

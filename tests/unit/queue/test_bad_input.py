@@ -109,6 +109,15 @@ def test_what_cannot_be_done_as_asked_is_bad_input_and_changes_nothing(queue: Me
     assert queue.counts().total == 0
 
 
+def test_the_id_in_bytes_is_refused_with_the_one_to_give(queue: MessageQueue) -> None:
+    sent = queue.send("hello").id
+    [delivery] = queue.receive()
+    assert delivery.message_id == sent
+    with pytest.raises(BadInput, match=r"of type bytes is not a message id: .* `delivery.message_id`"):
+        queue.get(delivery.id)  # type: ignore[arg-type]  # that is the mistake
+    assert queue.get(delivery.message_id).body == "hello"
+
+
 @pytest.mark.parametrize("command", ["bogus", "", 5, None])
 def test_an_unknown_command_to_a_worker_is_bad_input(command: Any) -> None:  # noqa: ANN401 - wrong types are the point
     with connect("memory://") as connection, pytest.raises(BadInput, match="drain, quiet, resume, stacks"):

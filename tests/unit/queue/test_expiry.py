@@ -48,6 +48,24 @@ def test_a_message_has_the_expiry_of_its_queue_unless_it_has_one(
         assert queue.counts().dead == 2
 
 
+def test_an_expired_letter_is_sent_anew_because_it_keeps_its_moment(
+    builder: QueueBuilder[MessageQueue], clock: TimeMachine
+) -> None:
+    with builder.options(expires="1h").build() as queue:
+        queue.send("late", headers={"who": "ada"})
+        clock.advance("2h")
+        assert not queue.receive()
+        queue.configure(expires=0, expires_cap=0)
+        assert queue.redrive().left == 1
+        assert queue.redrive(force=True).redriven == 1
+        assert not queue.receive()
+        [letter] = queue.dead_letters()
+        queue.send(letter.body, headers=letter.headers)
+        assert queue.delete(letter.id)
+        [delivery] = queue.receive()
+        assert (delivery.body, delivery.headers, queue.counts().dead) == ("late", {"who": "ada"}, 0)
+
+
 def test_no_message_may_ask_for_more_than_the_cap(builder: QueueBuilder[MessageQueue], clock: TimeMachine) -> None:
     with builder.options(expires="3h", expires_cap="1h").build() as queue:
         with pytest.raises(BadInput, match="expires='2h' exceeds the queue's expires_cap of 1h after the due time"):

@@ -23,7 +23,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"reason": ""}, "reason='' chooses nothing: give some text, or leave reason out to mean all"),
     ({"task": ""}, "task='' chooses nothing"),
     ({"key": ""}, "key '' is not text of 1 to 512 bytes"),
-    ({"key": 7}, r"key is 7 \(int\), not text"),
+    ({"key": 7}, "key is of type int, not text"),
     ({"since": "2h"}, "'2h' is not a datetime"),
 ]
 

@@ -246,6 +246,29 @@ def test_a_range_of_the_past_is_backfilled(queue: MessageQueue, clock: TimeMachi
     assert sorted(found) == [*(now - timedelta(hours=back) for back in range(150, -1, -1)), now]
 
 
+def test_a_range_with_occurrences_to_come_is_refused(queue: MessageQueue, clock: TimeMachine) -> None:
+    schedules = Schedules(queue)
+    now = instant(clock.now())
+    schedules.add("digest", Every("1h", start=now - timedelta(hours=1)), "hello")
+    for hours in (-1, 0, 1):
+        with pytest.raises(BadInput, match=r"ends in the future .*end it by .*, which is now"):
+            schedules.backfill("digest", now + timedelta(hours=hours), now + timedelta(hours=20_000))
+    assert schedules.backfill("digest", now - timedelta(hours=1), now + timedelta(minutes=59)) == 2
+    with queue.receive(limit=100) as batch:
+        assert max(delivery.due for delivery in batch) == now
+
+
+def test_a_body_too_long_for_a_schedule_is_refused_with_a_setting_only_where_that_helps(queue: MessageQueue) -> None:
+    body = "x" * (128 * 1024)
+    with pytest.raises(BadInput, match=r"a schedule takes 131072: .* send a reference to it$"):
+        Schedules(queue).add("digest", Every("1h"), body)
+    queue.configure(body_bytes=1000)
+    with pytest.raises(BadInput, match=r"a schedule takes 1000: .* raise the queue's body_bytes \(at most 131072\)$"):
+        queue.send(body, trigger=Every("1h"))
+    with pytest.raises(BadInput, match=r"this queue takes 1000: .* raise the queue's body_bytes \(at most 1048576\)$"):
+        queue.send(body)
+
+
 @pytest.mark.every_store
 def test_a_deleted_schedule_fires_no_more_and_its_name_is_free(queue: MessageQueue, clock: TimeMachine) -> None:
     schedules = Schedules(queue)
@@ -257,7 +280,7 @@ def test_a_deleted_schedule_fires_no_more_and_its_name_is_free(queue: MessageQue
     with pytest.raises(NotFound):
         schedules.get("digest")
     schedules.add("digest", Once(delay="1m"), "again")
-    with pytest.raises(ScheduleTaken):
+    with pytest.raises(ScheduleTaken, match="give another name, or replace it"):
         schedules.add("digest", Once(delay="1m"), "again")
     assert [one.name for one in schedules.all()] == ["digest"]
 

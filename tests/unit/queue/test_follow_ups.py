@@ -135,6 +135,8 @@ def test_what_cannot_be_sent_is_refused_when_then_is_called(shop: Shop, store: S
         delivery.then(Message("a bill", key="k", unique="keep"))
     with pytest.raises(BadInput):
         delivery.then({1, 2})
+    with pytest.raises(BadInput, match="is of type str: give the object of a queue, not its name"):
+        delivery.then("a mail", queue="mail")  # type: ignore[arg-type]  # that is the mistake
     with pytest.raises(BadInput, match="same connection"):
         delivery.then("a mail", queue=Connection(store, clock).queue("mail"))
     for number in range(100):

@@ -96,6 +96,16 @@ def test_the_setting_says_what_is_kept(builder: Builder, clock: TimeMachine, his
     assert kinds(queue, sent.id) == told
 
 
+def test_a_message_that_ended_before_all_was_kept_is_explained_as_such(builder: Builder) -> None:
+    queue = builder.options(history="failures").build()
+    sent = queue.send("hello")
+    queue.receive()[0].ack()
+    told = "it was acked or deleted, or never sent; the"
+    assert queue.explain(sent.id).why == f"{told} queue does not record which (history=failures)"
+    queue.configure(history="all")
+    assert queue.explain(sent.id).why == f"{told} history, which keeps all now, has no event of it"
+
+
 def test_the_setting_is_followed_by_those_who_only_send_too(queue: MessageQueue, clock: TimeMachine) -> None:
     another = _again(queue)
     queue.configure(history="none")

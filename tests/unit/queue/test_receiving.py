@@ -385,7 +385,7 @@ def test_deliveries_are_acked_together_in_one_commit(builder: QueueBuilder[Messa
 def test_acking_together_what_is_no_delivery_is_refused_and_acks_nothing(queue: MessageQueue) -> None:
     queue.send_many(range(2))
     batch = queue.receive(2)
-    with pytest.raises(BadInput, match="5 is not a delivery"):
+    with pytest.raises(BadInput, match="of type int is not a delivery"):
         batch.ack([batch[0], 5])  # type: ignore[list-item]  # that is the mistake
     assert [delivery.settled for delivery in batch] == [None, None]
 

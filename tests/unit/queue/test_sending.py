@@ -4,9 +4,10 @@ import json
 import math
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta, timezone
+from decimal import Decimal
 
 import pytest
-from pydantic import BaseModel
+from pydantic import BaseModel, field_serializer
 
 from astyqueue import Message, MessageQueue
 from astyqueue.errors import BadInput, OutcomeUnknown, StoreUnavailable
@@ -41,10 +42,10 @@ def test_a_model_is_a_body(queue: MessageQueue) -> None:
         ({"when": datetime(2026, 1, 1, tzinfo=UTC)}, r"body\['when'\]"),
         ([1, {2}], r"body\[1\]"),
         (b"bytes", "bytes"),
-        (math.nan, "nan"),
+        (math.nan, "infinite or nan"),
         ({1: "one"}, "keys are text"),
         ("half \ud800", "not valid Unicode"),
-        ({"name": ["half \ud800"]}, r"body\['name'\]\[0\] is 'half"),
+        ({"name": ["half \ud800"]}, r"body\['name'\]\[0\] is not valid"),
         ({"half \ud800": 1}, "a key of body"),
         pytest.param(10**5000, "number out of range", id="digits"),
         (nested(200), "recursion limit"),
@@ -57,6 +58,41 @@ def test_a_body_that_would_not_come_back_as_it_was_is_refused(queue: MessageQueu
     with pytest.raises(BadInput, match=told):
         queue.send(body)
     assert queue.counts().total == 0
+
+
+class Card:
+    def __repr__(self) -> str:
+        return "Card(4111-1111)"
+
+
+class Sealed(BaseModel):
+    card: str
+
+    @field_serializer("card")
+    def refuse(self, card: str) -> str:
+        raise ValueError(card)
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        (b"4111-1111", "body is of type bytes, which has no JSON form"),
+        ({"card": Decimal("4111.1111")}, "body['card'] is of type Decimal, which has no JSON form"),
+        ({"card": ["4111-1111 \ud800"]}, "body['card'][0] is not valid Unicode"),
+        ({Card(): 1}, "body has a key of type Card"),
+        ([Card()], "body[0] is of type Card"),
+        (Sealed(card="4111-1111"), "body is of type Sealed, which has no JSON form"),
+        ({"k" * 200: Card()}, f"body['{'k' * 39}] is of type Card"),
+    ],
+    ids=["bytes", "decimal", "unicode", "key", "object", "model", "long key"],
+)
+def test_an_error_names_the_place_and_the_type_and_repeats_no_part_of_a_body(
+    queue: MessageQueue, body: object, told: str
+) -> None:
+    with pytest.raises(BadInput) as refused:
+        queue.send(body)
+    assert str(refused.value).startswith(told)
+    assert "4111" not in str(refused.value)
 
 
 def test_a_tuple_comes_back_as_a_list(queue: MessageQueue) -> None:

@@ -82,6 +82,11 @@ def test_numbers_have_the_class_of_the_first_bound_above_them(value: str, index:
     assert header_classes("<10,<100").class_of(value) == index
 
 
+def test_a_queue_of_one_priority_is_not_sorted(builder: QueueBuilder[MessageQueue]) -> None:
+    with builder.build() as queue, pytest.raises(BadSetting, match="queue 'emails' has one priority: name fewer"):
+        queue.configure(sort_header="region", sort_classes="eu,us")
+
+
 @pytest.mark.parametrize(
     ("settings", "problem"),
     [

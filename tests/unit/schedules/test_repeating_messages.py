@@ -69,8 +69,11 @@ def test_a_message_that_begins_later_has_its_id_at_once(queue: MessageQueue, clo
 
 def test_the_key_of_a_message_with_a_trigger_is_its_own(queue: MessageQueue) -> None:
     queue.send("hello", trigger=Every("1h"), key="greeting")
-    with pytest.raises(ScheduleTaken):
+    with pytest.raises(ScheduleTaken, match=r"another key; .* by queue.stop\('greeting'\), or send with unique=$"):
         queue.send("hello", trigger=Every("1h"), key="greeting")
+    assert queue.send("hello", trigger=Every("1h"), key="greeting", unique="replace").new
+    assert queue.stop("greeting")
+    assert queue.send("hello", trigger=Every("1h"), key="greeting").new
 
 
 def test_a_trigger_without_an_occurrence_sends_nothing(queue: MessageQueue, clock: TimeMachine) -> None:

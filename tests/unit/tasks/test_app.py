@@ -205,9 +205,20 @@ def test_an_argument_without_a_json_form_is_named(app: App) -> None:
     def welcome(address: str, when: object) -> None: ...
 
     with pytest.raises(
-        BadInput, match=r"task welcome was not sent: argument when\['first'\] is datetime.* has no JSON form"
+        BadInput,
+        match=r"task welcome was not sent: argument when\['first'\] is of type datetime, which has no JSON form",
     ):
         welcome.send("ada", {"first": datetime(2026, 1, 1, tzinfo=UTC)})
+
+
+def test_an_error_about_an_argument_does_not_repeat_it(app: App) -> None:
+    @app.task(name="welcome")
+    def welcome(card: object) -> None: ...
+
+    with pytest.raises(BadInput) as refused:
+        welcome.send(b"4111-1111")
+    assert str(refused.value).startswith("task welcome was not sent: argument card is of type bytes, which has no JSON")
+    assert "4111" not in str(refused.value)
 
 
 def test_arguments_that_are_too_long_together_are_refused(app: App) -> None:

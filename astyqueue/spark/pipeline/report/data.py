@@ -42,6 +42,11 @@ class Days:
     first: date | None = None
     last: date | None = None
 
+    def __str__(self) -> str:
+        """The range, as in "the days from 2026-03-14 to 2026-03-15"."""
+        begin, end = (f" {word} {day}" if day else "" for word, day in (("from", self.first), ("to", self.last)))
+        return f"the days{begin}{end}"
+
     def wanted(self) -> arrow.Expression:
         """The days as an Arrow filter."""
         after = arrow.field("day") >= (self.first or date.min)

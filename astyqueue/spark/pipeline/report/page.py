@@ -10,7 +10,7 @@ from pathlib import Path
 from xml.etree.ElementTree import Element
 
 from astyqueue.clock import instant
-from astyqueue.errors import BadInput
+from astyqueue.errors import BadInput, NotFound
 from astyqueue.files import replace_file
 from astyqueue.spark.pipeline.report import sections
 from astyqueue.spark.pipeline.report.data import Days, Figures, load
@@ -29,12 +29,15 @@ def write(folder: Path, path: Path, days: Days | None = None) -> list[Figures]:
     """Write the page on the tables of a folder; returns its figures. The page refers to no other file or host.
 
     An existing page is replaced, whole or not at all; a new one is readable by its owner only. BadInput if the path is
-    a link, a folder or a device.
+    a link, a folder or a device, NotFound if the tables have nothing of the days; the page is then left as it is.
     """
     if os.path.lexists(path) and not stat.S_ISREG(path.lstat().st_mode):
         message = f"{path} is a link, a folder or a device, which a report does not replace: name a file"
         raise BadInput(message)
     found = load(folder, days)
+    if days is not None and days != Days() and not any(figures.period for figures in found):
+        message = f"the tables in {folder} have nothing of {days}; {path} was not written: give other days"
+        raise NotFound(message)
     path.parent.mkdir(parents=True, exist_ok=True)
     replace_file(path, page(report(found)).encode())
     return found
