@@ -35,7 +35,7 @@ class SpooledMessage(NamedTuple):
         """The message of a record; ValueError if it is none."""
         head, middle, rest = data.partition(_MIDDLE)
         if not (head.startswith(_HEAD) and middle and rest.endswith(_TAIL)):
-            message = f"it is not a spooled message: {data!r:.80}"
+            message = f"it is not a spooled message, but {len(data)} other bytes"
             raise ValueError(message)
         return cls(MessageId.parse(head.removeprefix(_HEAD).decode()), FORMAT + rest.removesuffix(_TAIL))
 
@@ -93,6 +93,6 @@ class RefusedMessage(NamedTuple):
         """The message of a record; ValueError if it is none."""
         found = from_json(data)
         if not isinstance(found, dict) or found.keys() != {"reason", "refused_us", "message"}:
-            message = f"it is not a refused message: {data!r:.80}"
+            message = f"it is not a refused message, but {len(data)} other bytes"
             raise ValueError(message)
         return cls(str(found["reason"]), int(found["refused_us"]), str(found["message"]).encode())

@@ -260,7 +260,10 @@ def clear(session: Session, *, queue: str, yes: bool) -> None:
 @yes_option
 @on_store
 def drop(session: Session, *, queue: str, yes: bool) -> None:
-    """Delete QUEUE: its messages, dead letters and settings. Its history is kept for as long as history_kept says."""
+    """Delete QUEUE: its messages, dead letters and settings. Its history is kept for as long as history_kept says.
+
+    Stop its producers first: they notice within ten seconds, and what they send until then is in no queue.
+    """
     deletion = session.deletion(queue)
     must_be_meant(yes, f"This would delete queue {queue} and {_messages(deletion)} for good.")
     deletion.run(lambda opened: opened.drop(), "message")
