@@ -22,7 +22,7 @@ def main() -> None:
         for delivery in first.receive(limit=2):
             print(f"first: {delivery.body}")
             delivery.ack()
-        print(f"second: {len(second.receive())} deliveries, as if the queue were empty")
+        print(f"second: {len(second.receive(wait='1s'))} deliveries, as if the queue were empty")
         show("while the first is open", second)
 
         first.close()
