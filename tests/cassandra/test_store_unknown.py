@@ -141,8 +141,8 @@ class Losing(Faulty):
         self.lost: list[Request] = []
 
     def perform(self, request: Request) -> object:
-        if self._when(request):
-            next(self._ways)()
+        if isinstance(request, Send | Commit) and self._when(request):
+            next(self._ways)(request.batch.row.encode())
         try:
             return super().perform(request)
         except OutcomeUnknown:
