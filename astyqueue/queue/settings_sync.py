@@ -85,7 +85,7 @@ class SettingsSync:
         self._next = now + _EVERY
         self._process.observers.check_log_levels()
         try:
-            stored = yield from self._load()
+            stored = yield from self.load(confirmed=self._was_stored)
         except Undecodable as error:
             self.warn(str(error))
             return
@@ -97,11 +97,11 @@ class SettingsSync:
             message = f"queue {self.settings.name!r} was dropped: create it again, or stop its producers and consumers"
             raise NotFound(message)
 
-    def _load(self) -> Steps[Settings | None]:
-        """The stored settings; None if there are none, which an exact read confirms for a queue that was stored."""
+    def load(self, *, confirmed: bool) -> Steps[Settings | None]:
+        """The stored settings; None if there are none, which is `confirmed` by an exact read."""
         name, last = self.settings.name, self.behaviour
         stored = yield from load_settings(name, last=last)
-        if stored is None and self._was_stored:
+        if stored is None and confirmed:
             stored = yield from load_settings(name, exact=True, last=last)
         return stored
 

@@ -18,7 +18,7 @@ from astyqueue.journal_errors import JournalFull, SpoolFull
 from astyqueue.model.envelope import MessageId
 from astyqueue.model.message import Message, PreparedMessage, Unique
 from astyqueue.model.settings import Settings
-from astyqueue.protocol.admin.settings import encode_settings, load_settings, open_queue
+from astyqueue.protocol.admin.settings import encode_settings, open_queue
 from astyqueue.protocol.steps import Client, Steps, call_local
 from astyqueue.queue.consuming.claimer import Claimer
 from astyqueue.queue.hooks import Hook
@@ -192,9 +192,7 @@ class SpooledProducer(Producer):
         sync, known = self._settings_sync, self._settings_sync.settings
         yield from sync.time.follow(only_sends=True)
         try:
-            stored = (yield from load_settings(known.name, last=known.behaviour)) or (
-                yield from load_settings(known.name, exact=True, last=known.behaviour)
-            )
+            stored = yield from sync.load(confirmed=True)
         except Undecodable as error:
             sync.warn(str(error))
             return
