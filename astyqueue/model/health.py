@@ -316,7 +316,7 @@ def _late(health: QueueHealth) -> Finding:
         count = counted(len(moments), "message")
         fact = f"{least}{count} that no worker looks for, the oldest of {health.at(oldest)} (row {row})"
         reason = "they were stored long after their time, behind all scans: after an outage, a repair or a restore"
-        later = "workers find those at most half a day late within half a day"
+        later = "workers find most of those that are less than 12 h late within 12 h"
         remedy = f"astyqueue rescan {queue} delivers them at once; {later}"
         return Finding(subject, Severity.WARNING, fact, reason, remedy, see="docs/explanation/reading-a-row.md#rescans")
     if not all_seen:

@@ -38,10 +38,11 @@ def rescan(session: Session, *, queue: str, since: datetime | None) -> None:
     """Scan the ids of all messages in QUEUE for those that workers have scanned past and that no timer lists.
 
     These messages become due at once. They exist when a server stores messages long after they were sent: after an
-    outage, a repair, or the restore of a backup. Workers find messages that are up to 12 hours late by themselves,
-    within 12 hours. Waiting, leased, hidden and dead messages are not changed, so a rescan is safe while workers run,
-    and can be repeated. After the restore of a backup, or the repair of a server that was away for longer than
-    gc_grace_seconds, messages that were already done may be found and run again.
+    outage, a repair, or the restore of a backup. Workers find messages by themselves, within 12 hours, that were stored
+    up to one lap of the time shards late (30 hours by default on Cassandra); in home rows, and in queues of one time
+    shard, up to 12 hours late. Waiting, leased, hidden and dead messages are not changed, so a rescan is safe while
+    workers run, and can be repeated. After the restore of a backup, or the repair of a server that was away for longer
+    than gc_grace_seconds, messages that were already done may be found and run again.
 
     Ctrl-C stops between two pages; messages found until then stay due.
     """

@@ -99,7 +99,7 @@ def show(session: Session, *, queue: str, name: str) -> None:
     default="once",
     show_default=True,
     metavar="POLICY",
-    help="What to send for late occurrences: once, latest, all, skip, within 1h.",
+    help="What to send for late occurrences: once, latest, all (the latest 100), all 50, skip, skip 10m, within 1h.",
 )
 @click.option(
     "--overlap",

@@ -53,8 +53,9 @@ def _duration_option(name: str, default: str, text: str, *, least: str = "") -> 
     at once. A second signal releases all messages and exits at once. Neither costs a message an attempt. USR1 logs the
     stacks of all threads; USR2 makes it quiet: it claims no more, and runs on. `astyqueue workers` does so by name.
 
-    With -p, a supervisor starts N processes, and starts those again that die, after a pause that doubles from 1s to
-    60s. It passes signals on to them, and they drain when it dies. Its exit code is the greatest of theirs.
+    With -p, a supervisor starts N processes, and starts those again that die, after a pause that doubles from 1s: to 8s
+    before it gives up, to 60s while the store cannot be reached. It passes signals on to them, and they drain when it
+    dies. Its exit code is the greatest of theirs.
 
     \b
     Exit codes
