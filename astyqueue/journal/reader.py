@@ -79,7 +79,7 @@ class Reader(Generic[T]):
 
     def __init__(self, source: Source, codec: Codec[T], span: Span, *, follow: bool) -> None:
         """With `follow`, wait for records to come; otherwise end where the journal ends."""
-        self._returned: Entry | None = None
+        self._position: tuple[int, int] | None = None
         self._source: Final = source
         self._codec: Final = codec
         self._span: Final = span
@@ -102,20 +102,21 @@ class Reader(Generic[T]):
             if self._is_closed or self._is_over or not (self._fill() or self._wait()):
                 self.close()
                 raise StopIteration
-        return self._decoded(self._ready.popleft())
+        record = self._decoded(self._ready.popleft())
+        self._position = record.sequence, record.arrived_us
+        return record
 
     def _decoded(self, entry: Entry) -> Record[T]:
         try:
             value = self._codec.decode(entry.payload)
         except Exception as error:
             raise UndecodableRecord(entry.sequence, f"{type(error).__name__}: {error}") from error
-        self._returned = entry
         return Record(entry.sequence, entry.arrived, value)
 
     @property
     def position(self) -> Position | None:
-        """The place of the last record that was returned."""
-        return Position(self._returned.sequence, self._returned.arrived) if self._returned else None
+        """The place of the last record that was returned; None before the first."""
+        return Position(*self._position) if self._position else None
 
     @property
     def skipped(self) -> list[Damage]:
@@ -132,9 +133,15 @@ class Reader(Generic[T]):
         `size` counts the bytes of the records as they were appended.
         After an error the next call returns the same records again, except one that the codec refuses.
         """
+        records = self._taken(limit, size)
+        if records:
+            self._position = records[-1].sequence, records[-1].arrived_us
+        return records
+
+    def _taken(self, limit: int, size: int = NEVER) -> list[Record[T]]:
+        """As `take`, without a change of `position`: a task gets them one at a time."""
         records: list[Record[T]] = []
         taken: list[Entry] = []
-        returned = self._returned
         try:
             while not self._is_closed and len(records) < limit and size > 0 and self._is_ready():
                 entry = self._ready[0]
@@ -148,7 +155,6 @@ class Reader(Generic[T]):
                 raise
         except BaseException:
             self._ready.extendleft(reversed(taken))
-            self._returned = returned
             raise
         return records
 
@@ -244,8 +250,9 @@ class Reader(Generic[T]):
     async def __aiter__(self) -> AsyncIterator[Record[T]]:
         """The records for a task: the disk is read in a thread, waits leave the event loop free."""
         with contextlib.closing(self):
-            while (records := await in_thread(partial(self.take, _TAKEN))) or await self._awaited():
+            while (records := await in_thread(partial(self._taken, _TAKEN))) or await self._awaited():
                 for record in records:
+                    self._position = record.sequence, record.arrived_us
                     yield record
 
     async def _awaited(self) -> bool:

@@ -16,11 +16,12 @@ import pytest
 
 from astyqueue.clock import instant
 from astyqueue.errors import BadInput
-from astyqueue.journal import BYTES, Journal, ReadOnlyJournal, Record
+from astyqueue.journal import BYTES, Journal, Reader, ReadOnlyJournal, Record
 from astyqueue.journal.format import RECORDS_AT, Entry
 from astyqueue.journal.page_walk import PageWalk
 from astyqueue.journal.read_only_journal import Since
-from astyqueue.journal.records import Position
+from astyqueue.journal.records import BytesCodec, Position
+from astyqueue.journal_errors import UndecodableRecord
 from astyqueue.testing import TimeMachine
 from astyqueue.testing.timemachine import START
 from tests.support.simulated_disk import SimulatedDisk
@@ -300,6 +301,55 @@ def test_a_task_reads_and_follows_while_the_event_loop_runs(opened: Opening) -> 
         return await asyncio.wait_for(following, DEADLINE)
 
     assert asyncio.run(main()) == [b"a", b"b", b"c"]
+
+
+@pytest.mark.parametrize("seen", [1, 3])
+def test_the_position_of_a_task_is_that_of_the_record_it_got_last(seen: int, opened: Opening) -> None:
+    journal = opened()
+    journal.append_many([b"%d" % number for number in range(1, 11)])
+
+    async def some() -> Position | None:
+        reader = journal.read()
+        async for record in reader:
+            assert reader.position == Position(record.sequence, record.arrived_us)
+            if record.sequence == seen:
+                break
+        return reader.position
+
+    position = asyncio.run(some())
+    assert position is not None
+    assert [record.sequence for record in journal.read(after=position)] == list(range(seen + 1, 11))
+
+
+def test_the_position_stays_where_it_was_at_a_record_that_cannot_be_decoded(
+    opened: Opening, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = opened()
+    journal.append_many([b"a", b"b", b"c"])
+
+    def decode(_: BytesCodec, data: bytes) -> bytes:
+        if data == b"b":
+            raise ValueError
+        return data
+
+    monkeypatch.setattr(BytesCodec, "decode", decode)
+
+    async def read(reader: Reader[bytes]) -> None:
+        async for _ in reader:
+            assert reader.position == Position(1, START)
+
+    reader = journal.read()
+    assert reader.position is None
+    with pytest.raises(UndecodableRecord):
+        asyncio.run(read(reader))
+    assert reader.position == Position(1, START)
+    reader = journal.read()
+    assert next(reader).value == b"a"
+    with pytest.raises(UndecodableRecord):
+        next(reader)
+    assert reader.position == Position(1, START)
+    assert next(reader).value == b"c"
+    assert reader.position == Position(3, START)
 
 
 def append_numbers(journal: Journal[bytes], name: int, count: int) -> None:
