@@ -73,17 +73,31 @@ class JournalFailed(JournalError):
     A cursor that it did not store stays open, at the place before or at the new one.
     """
 
-    def __init__(self, place: str, reason: str, *, what: str = "") -> None:
-        """`reason` is what the system reported, `what` the cursor if it is not the journal itself."""
+    def __init__(self, place: str, reason: str, *, what: str = "", removal: bool = False) -> None:
+        """`reason` is what the system reported, `what` the cursor if it is not the journal itself.
+
+        With `removal` the cursor was to be removed, and not stored.
+        """
         self.place = place
         self.reason = reason
         self.what = what
-        super().__init__(
-            f"{what} in {place} was not stored ({reason}): records behind its place before may come again. "
-            "Check the disk, and commit again"
-            if what
-            else f"journal {place} takes nothing more, because a write or a sync failed ({reason}): records since the "
-            "last sync may be lost. Check the disk and open the journal again, which keeps all that can be read"
+        self.removal = removal
+        super().__init__(self._text())
+
+    def _text(self) -> str:
+        if self.removal:
+            return (
+                f"{self.what} in {self.place} was not removed ({self.reason}), or may be there again after a crash: "
+                "it keeps pages from being reclaimed. Check the disk, open the cursor and remove it again"
+            )
+        if self.what:
+            return (
+                f"{self.what} in {self.place} was not stored ({self.reason}): records behind its place before may come "
+                "again. Check the disk, and commit again"
+            )
+        return (
+            f"journal {self.place} takes nothing more, because a write or a sync failed ({self.reason}): records since "
+            "the last sync may be lost. Check the disk and open the journal again, which keeps all that can be read"
         )
 
 

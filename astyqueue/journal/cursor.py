@@ -111,32 +111,41 @@ class Cursor:
             self._store(position)
 
     def _store(self, position: Position | None) -> None:
-        if self._file is None:
-            message = f"cursor {self.name!r} was closed: open it again with journal.cursor({self.name!r})"
-            raise Closed(message)
-        generation = self._generation + 1
+        file, generation = self._opened(), self._generation + 1
         with self._failing():
             if position is not None:
                 self._before_commit(self._position.sequence if self._position else 0, position.sequence)
-            self._file.write_at(generation % 2 * _BLOCK, _packed(generation, position))
-            self._file.sync()
+            file.write_at(generation % 2 * _BLOCK, _packed(generation, position))
+            file.sync()
         self._generation, self._position = generation, position
         self._after_commit()
 
+    def _opened(self) -> DiskFile:
+        if self._file is None:
+            message = f"cursor {self.name!r} was closed: open it again with journal.cursor({self.name!r})"
+            raise Closed(message)
+        return self._file
+
     def remove(self) -> None:
-        """Delete the cursor, which then keeps no page from being reclaimed."""
+        """Delete the cursor, which then keeps no page from being reclaimed, and close it.
+
+        Closed if it was closed: another reader may have the cursor of this name. JournalFailed if the disk does not
+        carry it out; then open the cursor and remove it again.
+        """
         with self._lock:
-            self._disk.remove(self._path)
-            self._disk.sync_directory(self._path.parent)
-            self._close()
+            self._opened()
+            with self._failing(removal=True):
+                self._disk.remove(self._path)
+                self._close()  # also if the sync fails: a commit to a file without a name would be lost
+                self._disk.sync_directory(self._path.parent)
         self._after_commit()
 
     @contextlib.contextmanager
-    def _failing(self) -> Iterator[None]:
+    def _failing(self, *, removal: bool = False) -> Iterator[None]:
         try:
             yield
         except OSError as error:
-            raise JournalFailed(str(self._path), str(error), what=f"cursor {self.name!r}") from error
+            raise JournalFailed(str(self._path), str(error), what=f"cursor {self.name!r}", removal=removal) from error
 
     def close(self) -> None:
         """Let another reader have it."""

@@ -8,6 +8,7 @@ from typing import Final
 
 import pytest
 
+from astyqueue.errors import Closed
 from astyqueue.journal import BYTES, Journal, ReadOnlyJournal
 from astyqueue.journal_errors import JournalFailed, JournalInUse
 from astyqueue.testing import TimeMachine
@@ -83,6 +84,45 @@ def test_a_cursor_that_the_disk_does_not_store_fails_and_can_be_committed_again(
         cursor.commit(second)
         assert cursor.position == second
     assert journal.append(b"c").sequence == 3
+
+
+def test_a_closed_cursor_does_not_remove_the_file_of_the_one_that_has_its_name_now(
+    opened: Opening, disk: SimulatedDisk
+) -> None:
+    journal = opened()
+    *_, last = [journal.append(b"a"), journal.append(b"b")]
+    closed = journal.cursor("mail")
+    closed.close()
+    with pytest.raises(Closed, match="cursor 'mail' was closed"):
+        closed.remove()
+    cursor = journal.cursor("mail")
+    with pytest.raises(Closed, match="cursor 'mail' was closed"):
+        closed.remove()
+    cursor.commit(last)
+    journal.close()
+    assert opened().cursor("mail").position == last
+    assert FOLDER / "journal.mail.cursor" in disk.names_seen
+
+
+@pytest.mark.parametrize("failing", ["remove", "sync_directory"])
+def test_a_cursor_that_the_disk_does_not_remove_fails_and_can_be_removed_again(
+    failing: str, opened: Opening, disk: SimulatedDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = opened()
+    last = journal.append(b"a")
+    cursor = journal.cursor("mail")
+
+    def fail(_: Path) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(disk, failing, fail)
+    with pytest.raises(JournalFailed, match=r"cursor 'mail'.*was not removed.*Input/output error.*and remove it again"):
+        cursor.remove()
+    monkeypatch.undo()
+    journal.cursor("mail").commit(last)
+    assert journal.stat().cursors == {"mail": 1}
+    journal.cursor("mail").remove()
+    assert FOLDER / "journal.mail.cursor" not in disk.names_durable
 
 
 def test_a_process_that_looks_at_the_lock_for_a_moment_keeps_no_writer_out(
