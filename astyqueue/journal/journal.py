@@ -220,8 +220,10 @@ class Journal(Readable[T]):
         try:
             self._writer.close()
         finally:
-            self._close_cursors()
-            self._lock.close()
+            try:
+                self._close_cursors()
+            finally:
+                self._lock.close()
 
     def abandon(self) -> None:
         """As that of `ReadOnlyJournal`, and the lock of the writer too. Nothing is written."""

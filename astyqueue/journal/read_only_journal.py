@@ -20,7 +20,7 @@ from typing import Any, Final, Generic, Self, TypeVar, overload
 
 from astyqueue.clock import Clock, SystemClock
 from astyqueue.durations import as_microseconds, instant_of
-from astyqueue.errors import BadInput, NotFound
+from astyqueue.errors import BadInput, Closed, NotFound
 from astyqueue.findings import Finding
 from astyqueue.journal.cursor import Cursor, cursor_path, stored_cursors, unreadable_cursors
 from astyqueue.journal.disk import Disk, LocalDisk
@@ -199,8 +199,14 @@ class Readable(Generic[T]):
         return f"{self._pages.directory.resolve()}/{self._pages.prefix}"
 
     def cursor(self, name: str) -> Cursor:
-        """The durable cursor of this name, made if it is new. One process has it at a time, others get JournalInUse."""
+        """The durable cursor of this name, made if it is new. One process has it at a time, others get JournalInUse.
+
+        Closed if this journal was closed.
+        """
         with self._cursor_lock:
+            if self._source.is_closed:
+                message = f"journal {self._pages.directory} was closed: open it again"
+                raise Closed(message)
             found = self._cursors.get(checked_name(name, "cursor"))
             if found is None or found.is_closed:
                 path = cursor_path(self._pages.directory, self._pages.prefix, name)
@@ -261,8 +267,11 @@ class Readable(Generic[T]):
             reader.abandon()
 
     def _close_cursors(self) -> None:
-        self._source.is_closed = True
-        for cursor in self._cursors.values():
+        """Hand out no cursor any more, close those that were handed out, and end readers."""
+        with self._cursor_lock:
+            self._source.is_closed = True
+            cursors = tuple(self._cursors.values())
+        for cursor in cursors:
             cursor.close()
         self._source.listeners.notify()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import threading
 from pathlib import Path
 from typing import Final
 
@@ -15,6 +16,7 @@ from astyqueue.testing import TimeMachine
 from tests.support.simulated_disk import OpenedFile, SimulatedDisk
 from tests.unit.journal.conftest import FOLDER, Opening
 
+DEADLINE: Final = 20
 #: One record in each page of a test.
 LARGE: Final = b"x" * 90
 
@@ -123,6 +125,61 @@ def test_a_cursor_that_the_disk_does_not_remove_fails_and_can_be_removed_again(
     assert journal.stat().cursors == {"mail": 1}
     journal.cursor("mail").remove()
     assert FOLDER / "journal.mail.cursor" not in disk.names_durable
+
+
+def test_a_closed_journal_hands_out_no_cursor(opened: Opening, disk: SimulatedDisk) -> None:
+    journal, other = opened(), ReadOnlyJournal.open(FOLDER, codec=BYTES, disk=disk)
+    journal.append(b"a")
+    for closed in (journal, other):
+        closed.close()
+        with pytest.raises(Closed, match="journal /journal was closed: open it again"):
+            closed.cursor("mail")
+        with pytest.raises(Closed, match="journal /journal was closed: open it again"):
+            closed.read(cursor="mail")
+    assert opened().cursor("mail").position is None
+
+
+def test_a_cursor_that_a_thread_asks_for_during_a_close_is_refused_and_the_journal_is_free_afterwards(
+    opened: Opening, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = opened()
+    for name in ("first", "second", "third"):
+        journal.cursor(name)
+    close, refused = OpenedFile.close, threading.Event()
+
+    def ask() -> None:
+        with pytest.raises(Closed):
+            journal.cursor("late")
+        refused.set()
+
+    def asked_meanwhile(file: OpenedFile) -> None:
+        monkeypatch.undo()
+        asking = threading.Thread(target=ask)
+        asking.start()
+        asking.join(DEADLINE)
+        close(file)
+
+    monkeypatch.setattr(OpenedFile, "close", asked_meanwhile)
+    journal.close()
+    assert refused.is_set()
+    following = opened()
+    assert [following.cursor(name).position for name in ("first", "second", "third", "late")] == [None] * 4
+
+
+def test_a_journal_is_free_although_the_file_of_a_cursor_cannot_be_closed(
+    opened: Opening, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = opened()
+    journal.cursor("mail")
+
+    def fail(_: OpenedFile) -> None:
+        monkeypatch.undo()
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(OpenedFile, "close", fail)
+    with pytest.raises(OSError, match="Input/output error"):
+        journal.close()
+    assert opened().append(b"a").sequence == 1
 
 
 def test_a_process_that_looks_at_the_lock_for_a_moment_keeps_no_writer_out(
