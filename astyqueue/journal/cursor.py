@@ -190,13 +190,8 @@ def _latest(file: DiskFile, path: Path) -> tuple[int, Position | None]:
     """The generation and the position of the newer readable copy; a line is logged if there is none."""
     generation, position = _newer_copy(file)
     if not generation and file.size():
-        log_event(
-            _log,
-            logging.WARNING,
-            "journal_cursor_unreadable",
-            file=path,
-            effect="its reader starts from the first record",
-        )
+        effect = "its reader starts from the first record"
+        log_event(_log, logging.WARNING, "journal_cursor_unreadable", file=path, effect=effect)
     return generation, position
 
 
@@ -214,24 +209,28 @@ def _newer_copy(file: DiskFile) -> tuple[int, Position | None]:
 
 
 def stored_cursors(disk: Disk, directory: Path, prefix: str) -> Iterator[tuple[str, Position | None]]:
-    """Every cursor of a journal, also those that other processes have open."""
-    for name, path, file in _files(disk, directory, prefix):
-        yield name, _latest(file, path)[1]
+    """Every cursor of a journal, also those that other processes have open; one that is damaged has no position."""
+    for name, path in _files(disk, directory, prefix):
+        with contextlib.suppress(FileNotFoundError), contextlib.closing(disk.open(path)) as file:
+            yield name, _newer_copy(file)[1]
 
 
 def unreadable_cursors(disk: Disk, directory: Path, prefix: str) -> list[str]:
     """The cursors of which neither copy can be read."""
-    return [name for name, _, file in _files(disk, directory, prefix) if file.size() and not _newer_copy(file)[0]]
+    found = []
+    for name, path in _files(disk, directory, prefix):
+        with contextlib.suppress(FileNotFoundError), contextlib.closing(disk.open(path)) as file:
+            if not _newer_copy(file)[0] and file.size():
+                found.append(name)
+    return found
 
 
-def _files(disk: Disk, directory: Path, prefix: str) -> Iterator[tuple[str, Path, DiskFile]]:
-    """The file of each cursor with its name, open for reading until the next one."""
+def _files(disk: Disk, directory: Path, prefix: str) -> Iterator[tuple[str, Path]]:
+    """The name and the file of each cursor."""
     pattern = re.compile(re.escape(prefix) + r"\.([A-Za-z0-9_-]+)\.cursor")
     for name in map(pattern.fullmatch, sorted(disk.names(directory))):
         if name is not None:
-            path = directory / name[0]
-            with contextlib.suppress(FileNotFoundError), contextlib.closing(disk.open(path)) as file:
-                yield name[1], path, file
+            yield name[1], directory / name[0]
 
 
 class Retention:
@@ -241,6 +240,7 @@ class Retention:
         """Remove pages as these settings say, with ages by this clock."""
         self.dropped_records = 0
         self._hindrance = ""
+        self._logged: Final[set[str]] = set()
         self._pages: Final = pages
         self._settings: Final = settings
         self._clock: Final = clock
@@ -255,6 +255,7 @@ class Retention:
 
         With `retain`, pages whose records are all older; if there are cursors, only pages that all of them have passed;
         without both, none. The active page only if `renew` is given, which begins another one.
+        What the disk does not show or remove stays, and is logged once; only errors of `renew` are raised.
         """
         self._hindrance = ""
         passed = None if ignore_cursors else self._slowest()
@@ -269,18 +270,41 @@ class Retention:
                 break
             if number >= active and renew is not None:
                 renew()
-            if not self._pages.remove_unless_read(number):
-                self._hindrance = f", and a reader inside page {number} keeps it: close that reader"
+            if not self._is_removed(number):
                 break
             removed += 1
         return removed
 
+    def _is_removed(self, number: int) -> bool:
+        with self._noting(f"page {number} cannot be removed"):
+            if self._pages.remove_unless_read(number):
+                return True
+            self._hindrance = f", and a reader inside page {number} keeps it: close that reader"
+        return False
+
+    @contextlib.contextmanager
+    def _noting(self, what: str) -> Iterator[None]:
+        """Note an error of the disk as what keeps pages."""
+        try:
+            yield
+        except OSError as error:
+            self._note(f"{what}: {error}")
+
+    def _note(self, reason: str) -> None:
+        self._hindrance = f", and {reason}"
+        if reason not in self._logged:
+            self._logged.add(reason)
+            journal = self._pages.directory / self._pages.prefix
+            log_event(_log, logging.WARNING, "journal_pages_not_reclaimed", journal=journal, reason=reason)
+
     def with_hindrance(self, full: Exception) -> str:
-        """Why there is no room, and which page a reader kept from the last `reclaim`, if one did."""
+        """Why there is no room, and what kept pages from the last `reclaim`: a reader inside, or the disk."""
         return f"{full}{self._hindrance}"
 
     def drop_oldest(self, active: int) -> bool:
-        """Remove the oldest page, though it may not have been read; False if it is the active or the only one.
+        """Remove the oldest page, though it may not have been read.
+
+        False if it is the active or the only one, or the disk does not remove it.
 
         The last page says which sequences and moments were given. A reader inside the page reads on to its end: the
         bytes stay until that reader leaves the page.
@@ -288,18 +312,44 @@ class Retention:
         first, *others = self._pages.numbers or (active,)
         if first >= active or not others:
             return False
-        header, following = self._pages.header(first), self._pages.header(others[0])
-        if header is not None and following is not None:
-            self.dropped_records += following.first_sequence - header.first_sequence
-        self._pages.remove(first)
-        return True
+        with self._noting(f"page {first} cannot be removed"):
+            header, following = self._pages.header(first), self._pages.header(others[0])
+            self._pages.remove(first)
+            if header is not None and following is not None:
+                self.dropped_records += following.first_sequence - header.first_sequence
+            return True
+        return False
 
     def _slowest(self) -> int | None:
-        """The sequence that every cursor has passed; None without cursors."""
-        cursors = stored_cursors(self._pages.disk, self._pages.directory, self._pages.prefix)
-        return min((position.sequence if position else 0 for _, position in cursors), default=None)
+        """The sequence that every cursor has passed; None without cursors. One that cannot be read has passed none."""
+        passed: list[int] = []
+        with self._noting("the folder cannot be read"):
+            for name, path in _files(self._pages.disk, self._pages.directory, self._pages.prefix):
+                with contextlib.suppress(FileNotFoundError):
+                    passed.append(self._passed(name, path))
+            return min(passed, default=None)
+        return 0
+
+    def _passed(self, name: str, path: Path) -> int:
+        """The last record that a cursor has passed, 0 if it cannot be read; FileNotFoundError if it was removed."""
+        try:
+            with contextlib.closing(self._pages.disk.open(path)) as file:
+                generation, position = _newer_copy(file)
+                if not generation and file.size():
+                    self._note(f"cursor {name!r} cannot be read: both copies are damaged")
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            self._note(f"cursor {name!r} cannot be read: {error}")
+            return 0
+        return position.sequence if position else 0
 
     def _may_go(self, number: int, oldest: int, passed: int) -> bool:
+        with self._noting(f"page {number} cannot be read"):
+            return self._is_passed(number, oldest, passed)
+        return False
+
+    def _is_passed(self, number: int, oldest: int, passed: int) -> bool:
         index = self._pages.index(number)
         if index is not None:
             return index.last_arrived < oldest and index.last_sequence <= passed
