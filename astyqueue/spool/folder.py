@@ -31,6 +31,8 @@ _QUEUE: Final = "queue-"
 _SETTINGS: Final = "settings.json"
 _LOCK: Final = "journal.lock"
 _PAGES: Final = "journal-*.page"
+#: The journals of which this process logged that they cannot be read: each health probe looks at all of them again.
+_LOGGED: Final[set[Path]] = set()
 _log: Final = logging.getLogger("astyqueue.spool")
 
 
@@ -51,7 +53,6 @@ class SpoolFolder:
         """Nothing is created yet."""
         self.queue: Final = queue
         self.path: Final = directory / f"{_QUEUE}{queue}"
-        self._unreadable: Final[set[int]] = set()
 
     def load_settings(self) -> bytes | None:
         """The settings of the queue that a process stored; None if none did."""
@@ -105,9 +106,10 @@ class SpoolFolder:
             number += 1
 
     def note_unreadable(self, number: int, error: Exception) -> None:
-        """Log once that a journal cannot be opened or looked at."""
-        if number not in self._unreadable:
-            self._unreadable.add(number)
+        """Log once in this process that a journal cannot be opened or looked at."""
+        place = self.path / str(number)
+        if place not in _LOGGED:
+            _LOGGED.add(place)
             log_event(_log, logging.WARNING, "spool_journal_unreadable", queue=self.queue, journal=number, error=error)
 
     def traces(self, number: int) -> Traces:

@@ -259,6 +259,19 @@ def test_looks_at_a_spool_log_the_damage_of_waiting_messages_once(
     assert caplog.text.count("journal_records_unreadable") == 1
 
 
+def test_looks_at_a_spool_log_a_journal_that_cannot_be_read_once(
+    opened: Opening, folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    opened().close()
+    lock = folder / "queue-emails" / "1" / "journal.lock"
+    lock.unlink()
+    lock.symlink_to("/nowhere")
+    for _ in range(3):
+        assert backlog_of(folder).messages == 0
+        assert SpoolFolder(folder, "emails").states() == []
+    assert caplog.text.count("spool_journal_unreadable queue=emails journal=1") == 1
+
+
 def test_dropped_messages_are_no_damage(opened: Opening, store: Gate) -> None:
     queue = opened(cap="64KiB", when_full="drop_oldest")
     queue.send("before")
