@@ -12,6 +12,7 @@ from typing import Final
 from astyqueue.clock import Clock, SystemClock, instant
 from astyqueue.durations import Duration, as_microseconds
 from astyqueue.errors import Closed
+from astyqueue.journal_errors import JournalError
 from astyqueue.observe.observers import Observers
 from astyqueue.spool.folder import SpoolFolder
 from astyqueue.spool.forwarder import Deliver, Forwarder
@@ -184,9 +185,8 @@ class Spool:
             self._closed = True
         if forwarder is None:
             return
-        if (
-            was_closed
-        ):  # what follows for a caller, such as the end of the store, would cut short what another has begun
+        # What follows for a second caller, such as the end of the store, would cut short what the first has begun.
+        if was_closed:
             self._over.wait((self._options.drain_us + _PATIENCE_US) / SECOND)
             return
         try:
@@ -195,10 +195,17 @@ class Spool:
         finally:
             self._among.remove(self)
             self._over.set()
-        if not has_ended:
+        if has_ended:
+            self._log_left(forwarder.journals.own.number)
+
+    def _log_left(self, number: int) -> None:
+        """Log the messages that are left in this journal; a disk that does not show them is logged, too."""
+        try:
+            with self._files:
+                left = self.folder.state(number).messages
+        except (JournalError, OSError) as error:
+            self.folder.note_unreadable(number, error)
             return
-        with self._files:
-            left = self.folder.state(forwarder.journals.own.number).messages
         if left:
             log_event(
                 _log,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -270,6 +271,20 @@ def test_looks_at_a_spool_log_a_journal_that_cannot_be_read_once(
         assert backlog_of(folder).messages == 0
         assert SpoolFolder(folder, "emails").states() == []
     assert caplog.text.count("spool_journal_unreadable queue=emails journal=1") == 1
+
+
+def test_a_queue_whose_spool_cannot_be_looked_at_commits_what_was_acked_when_it_is_closed(
+    opened: Opening, plain: MessageQueue, folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    plain.send("a")
+    queue = opened(drain=0)
+    for delivery in queue.receive():
+        delivery.ack()
+    shutil.rmtree(folder)
+    queue.close()
+    assert plain.counts().total == 0
+    assert "spool_journal_unreadable queue=emails journal=1" in caplog.text
+    assert "spool_closed_with_messages" not in caplog.text
 
 
 def test_dropped_messages_are_no_damage(opened: Opening, store: Gate) -> None:
