@@ -80,9 +80,8 @@ class RefusedMessage(NamedTuple):
 
     def pack(self) -> bytes:
         """The bytes of its record."""
-        reason = self.reason.encode(
-            errors="backslashreplace"
-        ).decode()  # that of a driver may have half a surrogate pair
+        # The reason of a driver may have half a surrogate pair.
+        reason = self.reason.encode(errors="backslashreplace").decode()
         return to_json({"reason": reason, "refused_us": self.refused_us, "message": self._text()})
 
     def _text(self) -> str:
