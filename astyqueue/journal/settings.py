@@ -86,12 +86,12 @@ def checked_settings(
         raise BadSetting(message)
     return Settings(
         page_size=page,
-        durability=_chosen(Durability, durability, "durability"),
+        durability=chosen(Durability, durability, "durability"),
         batch_records=batch_records,
-        batch_delay_us=_delay(batch_delay, "batch_delay"),
+        batch_delay_us=microseconds(batch_delay, "batch_delay"),
         cap=None if cap is None else as_bytes(cap, "cap"),
-        when_full=_chosen(WhenFull, when_full, "when_full"),
-        retain_us=None if retain is None else _delay(retain, "retain"),
+        when_full=chosen(WhenFull, when_full, "when_full"),
+        retain_us=None if retain is None else microseconds(retain, "retain"),
     )
 
 
@@ -141,7 +141,8 @@ def checked_name(name: str, what: str) -> str:
     return name
 
 
-def _delay(duration: Duration, name: str) -> int:
+def microseconds(duration: Duration, name: str) -> int:
+    """A duration in microseconds; BadSetting, which calls it `name`, for anything else."""
     try:
         return as_microseconds(duration)
     except BadInput as error:
@@ -149,7 +150,8 @@ def _delay(duration: Duration, name: str) -> int:
         raise BadSetting(message) from error
 
 
-def _chosen(choices: type[_E], given: str, name: str) -> _E:
+def chosen(choices: type[_E], given: str, name: str) -> _E:
+    """The choice that has this text; BadSetting, which calls it `name` and lists all of them, for anything else."""
     try:
         return choices(given)
     except ValueError:

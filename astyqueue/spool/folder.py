@@ -83,10 +83,7 @@ class SpoolFolder:
 
     def open(self, number: int, options: SpoolOptions, clock: Clock) -> ProcessJournal:
         """The journal of this number; JournalInUse if a living process has it open."""
-        try:
-            return ProcessJournal(self.path / str(number), options, clock)
-        except JournalInUse:  # perhaps by a look at its state, which has the lock for microseconds
-            return ProcessJournal(self.path / str(number), options, clock)
+        return ProcessJournal(self.path / str(number), options, clock)
 
     def claim(self, options: SpoolOptions, clock: Clock) -> ProcessJournal:
         """The first journal that no process has open, with what is in it; one that cannot be opened is passed, too.

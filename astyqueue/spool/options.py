@@ -7,14 +7,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-from astyqueue.durations import Duration, as_microseconds
-from astyqueue.errors import BadInput, BadSetting
+from astyqueue.durations import Duration
+from astyqueue.errors import BadSetting
 from astyqueue.journal.disk import Disk, LocalDisk
-from astyqueue.journal.settings import LARGEST_PAGE, SMALLEST_PAGE, Durability, Size, as_bytes
+from astyqueue.journal.settings import (
+    LARGEST_PAGE,
+    SMALLEST_PAGE,
+    Durability,
+    Size,
+    WhenFull,
+    as_bytes,
+    chosen,
+    microseconds,
+)
 from astyqueue.units import SECOND
 
-#: What a send does when the spool is full, and the word of the journal for it.
-_WHEN_FULL: Final = {"block": "block", "raise": "raise", "drop_oldest": "drop_oldest"}
 _USUAL_PAGE: Final = 16 << 20
 #: A cap holds at least this number of pages, because room comes back a page at a time.
 _PAGES: Final = 8
@@ -26,7 +33,7 @@ class SpoolOptions:
 
     directory: Path
     cap: int | None
-    when_full: str
+    when_full: WhenFull
     durability: Durability
     batch_delay_us: int
     drain_us: int
@@ -45,12 +52,6 @@ class SpoolOptions:
         disk: Disk | None = None,
     ) -> SpoolOptions:
         """The options as users write them; BadSetting names the wrong one."""
-        if when_full not in _WHEN_FULL:
-            message = f"when_full is {when_full!r:.60}: give {', '.join(map(repr, _WHEN_FULL))}"
-            raise BadSetting(message)
-        if durability not in tuple(Durability):
-            message = f"durability is {durability!r:.60}: give {', '.join(repr(one.value) for one in Durability)}"
-            raise BadSetting(message)
         size = None if cap is None else as_bytes(cap, "cap")
         if size is not None and size < _PAGES * SMALLEST_PAGE:
             message = f"cap is {size} bytes: give at least {_PAGES * SMALLEST_PAGE}, or None for no cap"
@@ -64,10 +65,10 @@ class SpoolOptions:
         return cls(
             directory=folder,
             cap=size,
-            when_full=_WHEN_FULL[when_full],
-            durability=Durability(durability),
-            batch_delay_us=_microseconds(batch_delay, "batch_delay"),
-            drain_us=_microseconds(drain, "drain"),
+            when_full=chosen(WhenFull, when_full, "when_full"),
+            durability=chosen(Durability, durability, "durability"),
+            batch_delay_us=microseconds(batch_delay, "batch_delay"),
+            drain_us=microseconds(drain, "drain"),
             disk=disk or LocalDisk(),
         )
 
@@ -79,7 +80,7 @@ class SpoolOptions:
     @property
     def drops_oldest(self) -> bool:
         """Whether the oldest messages make room for later ones."""
-        return self.when_full == _WHEN_FULL["drop_oldest"]
+        return self.when_full is WhenFull.DROP_OLDEST
 
     @property
     def of_journal(self) -> dict[str, Any]:
@@ -97,16 +98,8 @@ class SpoolOptions:
     @property
     def of_refused(self) -> dict[str, Any]:
         """The options of the journal of refused messages: on the disk at once, never dropped, never waited for."""
-        return self.of_journal | {"durability": Durability.EACH, "when_full": "raise"}
+        return self.of_journal | {"durability": Durability.EACH, "when_full": WhenFull.RAISE}
 
 
 #: A spool as users name it: its folder, or that with options.
 GivenSpool: TypeAlias = str | os.PathLike[str] | SpoolOptions
-
-
-def _microseconds(duration: Duration, name: str) -> int:
-    try:
-        return as_microseconds(duration)
-    except BadInput as error:
-        message = f"{name}: {error}"
-        raise BadSetting(message) from error
