@@ -104,19 +104,19 @@ class Syncs:
 
 
 class LeftOut:
-    """The sequences before the next record that no record has, because they may have been seen for what is gone."""
+    """Sequences that no record gets, because a reader may have seen them in bytes that are damaged or were cut."""
 
     def __init__(self, last_record: int, upto: int) -> None:
-        """None between `last_record` and the one behind `upto`."""
+        """`last_record` is the last real one; those behind it, up to `upto`, are left out."""
         self._last_record = last_record
         self._upto = upto
 
     def skip(self, last_record: int, upto: int) -> None:
-        """Leave out those between the last record and the one behind `upto`."""
+        """Leave out those behind the last real record, up to `upto`. `last_record` itself may be left out already."""
         self._last_record, self._upto = self.last_before(last_record), upto
 
     def last_before(self, sequence: int) -> int:
-        """The last record up to this sequence, which is the last that was given or left out."""
+        """The last real record up to this sequence, which is the last that was given to a record or left out."""
         return self._last_record if sequence == self._upto else sequence
 
 
@@ -394,8 +394,12 @@ class PageWriter:
         self.syncs.close_retired()
 
 
-def renewal(out: PageWriter, now: int) -> Callable[[], None] | None:
-    """What begins a new page, so that the one before may go; None if the last page has no record. All are in it now."""
+def flushed_renewal(out: PageWriter, now: int) -> Callable[[], None] | None:
+    """Flush the buffer, so that all records are in pages; NoRoom as `flush`.
+
+    Returns a call that begins a new page and syncs it, so that the present one may be removed; None if that has no
+    record.
+    """
     out.flush()
     if out.index is None or not out.index.last_sequence:
         return None

@@ -20,7 +20,7 @@ from astyqueue.clock import Clock
 from astyqueue.errors import Closed
 from astyqueue.journal.cursor import Retention
 from astyqueue.journal.disk import DiskFile
-from astyqueue.journal.page_writer import NoRoom, PageWriter, Unsynced, renewal
+from astyqueue.journal.page_writer import NoRoom, PageWriter, Unsynced, flushed_renewal
 from astyqueue.journal.pages import PageIndex, Pages
 from astyqueue.journal.records import Position
 from astyqueue.journal.recovery import End
@@ -294,7 +294,7 @@ class Writer:
             self._check()
             go = partial(self.retention.reclaim, self._out.number, ignore_cursors=ignore_cursors)
             now = self._clock.now()
-            removed = self._carry_out(lambda: go(renew=renewal(self._out, now))) if last_page else go()
+            removed = self._carry_out(lambda: go(renew=flushed_renewal(self._out, now))) if last_page else go()
         if removed:
             self._listeners.notify()
         return removed
