@@ -154,7 +154,8 @@ class Journal(Readable[T]):
 
         A page may go when all its records are older than `retain` (if that is set) and every cursor has passed it;
         without `retain` and cursors none may. A page with a reader inside stays, and those behind it. So does the last,
-        which says what sequences were given; with `last_page` it may go, and a new one is begun before.
+        which says what sequences were given; with `last_page` it may go, and a new one is begun before. A cursor that
+        cannot be read has passed no page, and a page that cannot be read or removed stays; both are logged once.
         """
         return self._writer.reclaim(ignore_cursors=ignore_cursors, last_page=last_page)
 
