@@ -70,7 +70,8 @@ class SpoolFull(JournalFull):
 class JournalFailed(JournalError):
     """The disk did not carry out a write or a sync of a journal, which takes nothing more until it is opened again.
 
-    A cursor that it did not store stays open, at the place before or at the new one.
+    A cursor that it did not store stays open, at the place before or at the new one. One that it did not remove may be
+    closed.
     """
 
     def __init__(self, place: str, reason: str, *, what: str = "", removal: bool = False) -> None:
