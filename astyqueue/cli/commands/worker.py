@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import logging
-import os
 import sys
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -238,7 +237,7 @@ def worker(
 ) -> None:
     """Find the app and run its tasks, or start processes that do."""
     from astyqueue.cli.logging import configure
-    from astyqueue.cli.streams import drop_unread
+    from astyqueue.cli.streams import drop_unread, exit_at_once
     from astyqueue.cli.worker.process_pipes import Supervised
     from astyqueue.dispatch.worker_log import log_event
     from astyqueue.errors import HandlersStuck
@@ -266,8 +265,7 @@ def worker(
     if code is not None:
         # Tasks whose messages were released still run: they must not run beside their next attempts, nor keep the
         # process alive.
-        logging.shutdown()
-        os._exit(code)
+        exit_at_once(code)
 
 
 for _option in worker.params:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import gc
 import logging
-import os
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from astyqueue.cli.errors import ExitCode
+from astyqueue.cli.streams import exit_at_once
 from astyqueue.cli.worker.health_server import HealthServer, health_of, with_backlog
 from astyqueue.cli.worker.process_pipes import Status, Supervised
 from astyqueue.cli.worker.signals import Signals
@@ -143,4 +143,4 @@ def _exit_later() -> None:
     """Exit when the time to stop is over."""
     clock = SystemClock()
     Wakeup(clock).wait(clock.monotonic() + _STOPPED_WITHIN)
-    os._exit(ExitCode.STALLED)
+    exit_at_once(ExitCode.STALLED)

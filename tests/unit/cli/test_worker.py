@@ -33,6 +33,7 @@ DEADLINE = 60
 
 JOBS = '''
 import os
+import sys
 from pathlib import Path
 
 from astyqueue.tasks.app import App
@@ -47,6 +48,14 @@ def hold(gate: str) -> None:
     print("begun", flush=True)
     Path(gate).read_text()
     note("held")
+
+
+@app.task(queue="emails")
+def hold_what_it_printed(gate: str) -> None:
+    """Print into the buffer of stdout, then as `hold`, whose line goes to stderr."""
+    print("printed")
+    print("begun", file=sys.stderr, flush=True)
+    Path(gate).read_text()
 
 
 @app.task(queue="emails")
@@ -207,6 +216,20 @@ def test_a_second_signal_gives_back_what_runs(
     assert "Traceback" not in process.output
 
 
+def test_what_tasks_printed_is_written_before_a_worker_exits_at_once(
+    worker: Callable[..., Worker], emails: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
+    send(emails, "hold_what_it_printed", "gate")
+    process = worker("jobs:app")
+    process.until("begun")
+    process.signal(signal.SIGTERM)
+    process.until("drain")
+    process.signal(signal.SIGTERM)
+    process.ends(143)
+    assert "printed\n" in process.told
+
+
 def test_what_runs_longer_than_the_drain_may_take_is_released(
     worker: Callable[..., Worker], emails: Connection
 ) -> None:
@@ -285,7 +308,7 @@ def test_log_lines_are_json_when_asked_for(worker: Callable[..., Worker], emails
     lines = [json.loads(line) for line in process.told]
     assert [line["event"] for line in lines] == ["ready", "done", "drain", "stopped"]
     assert (lines[0]["queues"], lines[0]["threads"]) == ("emails,default", 8)
-    assert lines[0]["tasks"] == "jobs.fail,jobs.hold,jobs.note,jobs.slow,jobs.unused"
+    assert lines[0]["tasks"] == "jobs.fail,jobs.hold,jobs.hold_what_it_printed,jobs.note,jobs.slow,jobs.unused"
     assert (lines[1]["task"], lines[1]["id"], lines[1]["attempt"]) == ("jobs.note", id_, 1)
 
 
