@@ -6,6 +6,7 @@ again, with an environment that makes it ignore `-p` wherever that was set.
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import logging
 import os
@@ -106,12 +107,13 @@ def _folders(package: str) -> Iterator[tuple[Path, bool]]:
 
 
 def _sources(folder: Path, *, deep: bool) -> Iterator[tuple[Path, int]]:
-    """The files and the times of their last change."""
-    for path in folder.rglob("*.py") if deep else folder.glob("*.py"):
-        try:
-            yield path, path.stat().st_mtime_ns
-        except OSError:  # removed since it was listed
-            continue
+    """The files and the times of their last change, without those that are removed meanwhile."""
+    for place, below, names in os.walk(folder):
+        if not deep:
+            below.clear()
+        for path in (Path(place, name) for name in names if name.endswith(".py")):
+            with contextlib.suppress(OSError):
+                yield path, path.stat().st_mtime_ns
 
 
 class ProcessSupervisor:
