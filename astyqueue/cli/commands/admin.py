@@ -83,6 +83,7 @@ def _replication_option(function: click.decorators.FC) -> click.decorators.FC:
 @_replication_option
 @click.option(
     "--durable/--no-durable",
+    cls=Deliberate,
     default=True,
     help="Whether writes to the keyspace go to the commit log; without it, crashes lose messages. [default: durable]",
 )

@@ -217,7 +217,9 @@ def reclaim(*, folder: Path, prefix: str, retain: str | None, ignore_cursors: bo
     metavar="NAME=VALUE",
     help="Only records whose field NAME has this value, as JSON or as text; may be repeated.",
 )
-@click.option("--again", is_flag=True, help="Send again what an earlier replay of the same records sent.")
+@click.option(
+    "--again", cls=Deliberate, is_flag=True, help="Send again what an earlier replay of the same records sent."
+)
 @click.option("--dry-run", is_flag=True, help="Only count.")
 @click.option("-f", "--follow", is_flag=True, help="Go on with records as they arrive, until Ctrl-C.")
 @on_store

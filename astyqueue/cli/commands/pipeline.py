@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from astyqueue.cli.commands.spark import paths_told_plainly, spark_session, told_plainly
+from astyqueue.cli.config import Deliberate
 from astyqueue.cli.context import json_option, named, url_option, verbose_option
 from astyqueue.cli.errors import ExitCode, Failure
 from astyqueue.cli.params import DurationText, Moment
@@ -72,7 +73,7 @@ def _master_option(function: Callable[..., None]) -> Callable[..., None]:
 
 def _gap_option(function: Callable[..., None]) -> Callable[..., None]:
     text = "Continue even if history expired unread, because the last run was longer ago than a queue's history_kept."
-    return click.option("--accept-gap", is_flag=True, help=text)(function)
+    return click.option("--accept-gap", cls=Deliberate, is_flag=True, help=text)(function)
 
 
 def _common(function: Callable[..., None]) -> Callable[..., None]:

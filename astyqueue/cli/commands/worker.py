@@ -128,7 +128,9 @@ def _duration_option(name: str, default: str, text: str, *, least: str = "") -> 
     metavar="SIZE",
     help="Replace a child process that has more resident memory after a message, such as 512MiB. [default: never]",
 )
-@_duration_option("--blocked-after", "1s", "Log an `async def` task that keeps the event loop for longer than this.")
+@_duration_option(
+    "--blocked-after", "1s", "Log an `async def` task that keeps the event loop for longer than this.", least="1ms"
+)
 @click.option(
     "-p",
     "--processes",
