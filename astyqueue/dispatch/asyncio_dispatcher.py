@@ -72,6 +72,15 @@ class Dispatcher:
         """Whether it was started and has not finished."""
         return self.blocking.running
 
+    @property
+    def abandoned(self) -> bool:
+        """Whether it gave up a handler that still ran, past its timeout or at the end of a drain.
+
+        A thread in which such a handler runs, or for which it waits, may go on for any time. Once True it stays so,
+        whatever becomes of the handler.
+        """
+        return self.blocking.abandoned
+
     async def start(self) -> Self:
         """Begin, with coroutines in this event loop. Closed if it was drained before: build another one."""
         if not self._started:

@@ -213,6 +213,15 @@ class Dispatcher:
         """Whether it was started and has not finished."""
         return self._begun and not self._monitor.finished.is_set()
 
+    @property
+    def abandoned(self) -> bool:
+        """Whether it gave up a handler that still ran, past its timeout or at the end of a drain.
+
+        A thread in which such a handler runs, or for which it waits, may go on for any time. Once True it stays so,
+        whatever becomes of the handler.
+        """
+        return self._monitor.abandoned
+
     def drain(self, timeout: Duration | None = DRAINED_WITHIN, *, wait: bool = True) -> None:
         """Stop claiming, let running handlers finish, and return when all outcomes are recorded.
 

@@ -63,6 +63,7 @@ class HandlerSupervisor:
         self._attention = Wakeup(clock)
         self._lock = threading.RLock()  # a signal handler may come in the middle of a call of its own thread
         self._drained_by: MonotonicUs | None = None
+        self._abandoned = False
         self._alarm = ENDLESS
         pools.watch(self._attention.set)
 
@@ -85,6 +86,11 @@ class HandlerSupervisor:
         """The queues that are not leaving."""
         with self._lock:
             return tuple(one for one in self.subscriptions if one not in self._leaving)
+
+    @property
+    def abandoned(self) -> bool:
+        """Whether a handler that still ran was given up, in a queue that has left or one that it has."""
+        return any(one.executions.under_way.abandoned for one in self.subscriptions) or self._abandoned
 
     def serves(self, queue: QueueIdentity) -> bool:
         """Whether it has this queue, and that is not leaving."""
@@ -182,6 +188,7 @@ class HandlerSupervisor:
             self._safely(lambda leaving: leaving.abandon(), one)
             self._safely(lambda leaving: leaving.leave(), one)
             self._pools.forget_queue(one.waiting)
+            self._abandoned |= one.executions.under_way.abandoned  # before it is taken out, where others look first
             with self._lock:
                 self.subscriptions = tuple(other for other in self.subscriptions if other is not one)
                 self._leaving.pop(one, None)

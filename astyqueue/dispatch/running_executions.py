@@ -93,6 +93,8 @@ class ExecutionsUnderWay:
         self._running: dict[tuple[str, Id], Execution] = {}
         self._given_up: set[Execution] = set()
         self._concluding: set[Execution] = set()
+        #: Whether any was given up so far, whatever became of its handler.
+        self.abandoned = False
         #: Called when the outcome of an execution was handed in.
         self.leave: Callable[[Execution], None] = self._concluding.discard
 
@@ -125,6 +127,7 @@ class ExecutionsUnderWay:
                 return False
             del self._running[execution.where]
             self._given_up.add(execution)
+            self.abandoned = True
             if not execution.holds_slot:
                 execution.stuck_from = self._clock.monotonic() + _ENDS_WITHIN
             return True

@@ -9,6 +9,7 @@ import threading
 
 import pytest
 
+from astyqueue import MessageQueue
 from astyqueue.dispatch.dispatcher import Dispatcher
 from astyqueue.testing import TimeMachine
 from tests.unit.dispatch.conftest import Stages
@@ -121,3 +122,38 @@ def test_a_signal_that_the_system_gives_to_another_thread_is_handled_while_the_m
         signal.signal(signal.SIGUSR1, before)
         thread.join()
     assert in_time == [True]
+
+
+def test_a_dispatcher_tells_that_it_gave_up_a_handler_that_ran_on_also_once_its_queue_has_left(
+    stages: Stages, clock: TimeMachine, lines: Lines
+) -> None:
+    stage, gate = stages(clock, lease="1h", max_attempts=1), Gate()
+    other = MessageQueue.builder().store(stage.store).clock(clock).name("other").build()
+    stage.queue.send("slow")
+    builder = Dispatcher.builder().queue(other).handler(print)
+    dispatcher = stage.begin(builder.queue(stage.queue).handler(gate, timeout="5s").build())
+    gate.when_entered()
+    assert not dispatcher.abandoned
+    clock.advance("5s")
+    lines.first("stalled")
+    assert dispatcher.abandoned
+    gate.open.set()
+    dispatcher.remove_queue(stage.queue)
+    lines.first("left")
+    assert dispatcher.abandoned
+    dispatcher.drain(None)
+    assert dispatcher.abandoned
+
+
+@pytest.mark.parametrize("timeout", [0, None])
+def test_a_drain_abandons_handlers_only_if_they_run_on_after_its_timeout(still: Stage, timeout: int | None) -> None:
+    gate = Gate()
+    still.queue.send("slow")
+    dispatcher = still.start(gate)
+    gate.when_entered()
+    dispatcher.drain(timeout, wait=False)
+    if timeout is None:
+        gate.open.set()
+    dispatcher.drain(None)
+    gate.open.set()
+    assert dispatcher.abandoned == (timeout == 0)
