@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import errno
 import io
@@ -19,6 +20,8 @@ _MODES: Final = {"stdin": "r", "stdout": "w", "stderr": "w"}
 _UNREAD: Final = frozenset({errno.EPIPE, errno.EIO})
 #: Seconds that what was logged and printed gets to be written before a process exits at once.
 _WRITTEN_WITHIN: Final = 1.0
+#: Seconds that threads which may run on get to end.
+_JOINED_WITHIN: Final = 1.0
 
 
 def open_closed_streams() -> None:
@@ -88,6 +91,21 @@ def exit_at_once(code: int) -> NoReturn:
         writer.start()
         writer.join(_WRITTEN_WITHIN)
     os._exit(code)
+
+
+def exit_soon(code: int) -> None:
+    """Have this process end with this code although a thread may run on for ever: Python has a second to join threads.
+
+    If all end in time, Python exits as usual, and what is registered with `atexit` has all the time that it takes.
+    """
+    joined = threading.Event()
+    atexit.register(joined.set)
+
+    def exit_unless_joined() -> None:
+        if not joined.wait(_JOINED_WITHIN):
+            exit_at_once(code)
+
+    threading.Thread(target=exit_unless_joined, name="astyqueue:exit", daemon=True).start()
 
 
 def _write_buffered() -> None:

@@ -121,17 +121,22 @@ class WorkerRun:
         threading.Thread(target=_exit_later, name="astyqueue:stall", daemon=True).start()
 
     def until_ended(self) -> int | None:
-        """Run; returns a code to exit with at once, None to end as usual."""
+        """Run; returns a code to exit with at once, None to end as usual, or DONE.
+
+        With DONE too it ends as usual, but threads may run on for handlers that were given up: they are not waited for.
+        """
         gc.collect()
         gc.freeze()  # full collections skip what stays until the end: 1 000 queues are half a million objects
         with contextlib.suppress(Closed):  # a signal drained the dispatcher before it started
             self._dispatcher.run()
+        self._signals.exit_when_forced()
         if self._stalled:
             return ExitCode.STALLED
         if self._signals.forced is not None:
             return self._signals.forced
-        limited = not self._ended and not self._signals.received
-        return ExitCode.AGAIN if limited and self._supervised is not None else None
+        if self._supervised is not None and not self._ended and not self._signals.received:
+            return ExitCode.AGAIN  # a limit ended it
+        return ExitCode.DONE if self._dispatcher.abandoned else None
 
 
 def status_of(presence: WorkerPresence) -> Status:

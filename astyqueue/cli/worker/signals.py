@@ -9,6 +9,7 @@ import threading
 from types import FrameType
 from typing import Final
 
+from astyqueue.cli.streams import exit_at_once
 from astyqueue.cli.worker.process_pipes import Supervised
 from astyqueue.dispatch.dispatcher import Dispatcher
 from astyqueue.dispatch.worker_log import log_event
@@ -45,6 +46,7 @@ class Signals:
         self._supervised = supervised
         self._direct = self._requested = 0
         self._last: int = signal.SIGTERM
+        self._exits = False
         self._process = os.getpid()
 
     def catch(self) -> None:
@@ -76,10 +78,12 @@ class Signals:
         self._end(number)
 
     def _end(self, number: int) -> None:
-        """Drain, or stop; doing either again changes nothing."""
+        """Drain, or stop, or exit; doing the former two again changes nothing."""
         self._last = number
-        if max(self._direct, self._requested) < _STOPS:
+        if (code := self.forced) is None:
             self._dispatcher.drain(self._drain_timeout, wait=False)
+        elif self._exits:
+            exit_at_once(code)
         else:
             self._dispatcher.stop(wait=False)
 
@@ -92,6 +96,10 @@ class Signals:
         except RuntimeError as error:  # it would end the worker, or the thread that reads the pipe
             name = signal.Signals(number).name
             log_event(logging.ERROR, "signal_ignored", signal=name, error=reason_of(error))
+
+    def exit_when_forced(self) -> None:
+        """From now on a second signal ends the process: the dispatcher has ended, so there is nothing to stop."""
+        self._exits = True
 
     @property
     def received(self) -> bool:
