@@ -72,6 +72,10 @@ class Connection:
         """
         return await self._builder(name, settings).existing().build()
 
+    async def release(self, queue: MessageQueue) -> None:
+        """Close a queue of this connection, as a dispatcher does with one that a pattern found and that has left."""
+        await queue.close()
+
     def _builder(self, name: str, settings: Mapping[str, object]) -> QueueBuilder[Awaitable[MessageQueue]]:
         builder = MessageQueue.builder().store(self._blocking).clock(self.clock).triggers(self.triggers)
         builder.watch(self._watch.here()).observer(*self._observers).hook(*self._hooks)

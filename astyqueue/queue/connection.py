@@ -60,6 +60,10 @@ class Connection:
         """
         return self._builder(name, settings).existing().build()
 
+    def release(self, queue: MessageQueue) -> None:
+        """Close a queue of this connection, as a dispatcher does with one that a pattern found and that has left."""
+        queue.close()
+
     def _builder(self, name: str, settings: Mapping[str, object]) -> QueueBuilder[MessageQueue]:
         builder = MessageQueue.builder().store(self.store).clock(self.clock).triggers(self.triggers)
         builder.watch(self._watch.here()).observer(*self._observers).hook(*self._hooks)

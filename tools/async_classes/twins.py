@@ -214,6 +214,7 @@ TWINS: Final = (
             "self.store.close",
             "self._builder(name, settings).build",
             "self._builder(name, settings).existing().build",
+            "queue.close",
         ),
         imports=(
             "import asyncio",
