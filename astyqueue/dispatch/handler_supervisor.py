@@ -187,6 +187,7 @@ class HandlerSupervisor:
                 continue
             self._safely(lambda leaving: leaving.abandon(), one)
             self._safely(lambda leaving: leaving.leave(), one)
+            self._safely(lambda leaving: leaving.on_left(), one)
             self._pools.forget_queue(one.waiting)
             self._abandoned |= one.executions.under_way.abandoned  # before it is taken out, where others look first
             with self._lock:

@@ -11,7 +11,7 @@ from typing import Final
 from astyqueue.dispatch.builder import DispatcherPlan
 from astyqueue.dispatch.handler_supervisor import HandlerSupervisor
 from astyqueue.dispatch.handlers.handler_registry import HandlerRegistry
-from astyqueue.dispatch.queue_patterns import PatternWatch, QueuePattern
+from astyqueue.dispatch.queue_patterns import FoundQueue, PatternWatch
 from astyqueue.dispatch.step_loop import StepLoop
 from astyqueue.dispatch.subscription import QueueIdentity, QueueOptions, Subscription
 from astyqueue.dispatch.worker_log import log_event, some
@@ -128,12 +128,22 @@ class ServedQueues:
                 self._monitor.remove(subscription)
                 raise
 
-    def _join(self, queue: MessageQueue, pattern: QueuePattern) -> None:
+    def _join(self, found: FoundQueue) -> None:
         """Serve a queue that a pattern has found, unless another thread has just added it by name."""
-        options = pattern.options_of(queue.name)
-        with self.lock:
-            if not self._monitor.serves(QueueIdentity.of(queue)):
-                self._serve(self._plan.subscription(queue, pattern.roster, options), pattern=pattern.pattern)
+        queue, pattern = found.queue, found.pattern
+        try:
+            with self.lock:
+                if not self._monitor.serves(QueueIdentity.of(queue)):
+                    subscription = self._plan.subscription(queue, pattern.roster, found.options)
+                    subscription.on_left = functools.partial(self._close_soon, found)
+                    self._serve(subscription, pattern=pattern.pattern)
+        finally:
+            if all(one.queue is not queue for one in self._monitor.subscriptions):
+                self._close_soon(found)
+
+    def _close_soon(self, found: FoundQueue) -> None:
+        if self._watch is not None:
+            self._watch.close_soon(found)
 
     def _part(self, queue: QueueIdentity) -> None:
         """Serve a queue that a pattern had found no longer: it is not in the store any more."""

@@ -111,6 +111,8 @@ class Subscription:
         self._claims: ClaimLoop | None = None
         self._shut = self._last_claim_over = self._ends_claims = False
         self._on_change: Callable[[], None] = lambda: None
+        #: Called when this has left a dispatcher that goes on: nothing of it runs or waits any more.
+        self.on_left: Callable[[], None] = lambda: None
 
     def __repr__(self) -> str:
         """The queue, what waits for a slot and what is with handlers, and whether it is claimed from."""

@@ -119,10 +119,20 @@ class _Directory:
         return self._app.connected().queues()
 
     def queue(self, name: str) -> MessageQueue:
-        """The queue of this name; one that was dropped since it was opened is opened anew."""
-        queue = self._app.open(name)
+        """The queue of this name, created if it is new; one that was dropped since it was opened is opened anew."""
+        return self._opened(name)
+
+    def existing_queue(self, name: str) -> MessageQueue:
+        """The same, but NotFound for a queue that the store does not have."""
+        return self._opened(name, existing=True)
+
+    def release(self, queue: MessageQueue) -> None:
+        """Leave it open: the app has it for its sends."""
+
+    def _opened(self, name: str, *, existing: bool = False) -> MessageQueue:
+        queue = self._app.open(name, existing=existing)
         if queue.core.settings_sync.gone:
-            queue = self._app.open_again(name)
+            queue = self._app.open_again(name, existing=existing)
         if self._fires:
             self._app.schedules.reconcile(queue)
         else:

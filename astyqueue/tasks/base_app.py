@@ -154,8 +154,10 @@ class AppRuntime:
         """The queue of this name if it is open."""
         return self._opened.get(name)
 
-    def open(self, name: str) -> MessageQueue:
+    def open(self, name: str, *, existing: bool = False) -> MessageQueue:
         """Open the queue of this name in the app's store, and create it if it is new.
+
+        With `existing` nothing is created: NotFound if the store does not have it.
 
         With the first one, the declared queues that the folder of the spool knows are opened too, so that what the
         process before left is forwarded, whatever this one sends. What waits there for other queues is logged, and so
@@ -165,7 +167,7 @@ class AppRuntime:
             return found
         with self._lock:
             before = [] if self._opened or self.spool is None else list(queues_in(self.spool.directory))
-            self._open(name)
+            self._open(name, existing=existing)
             for each in before:
                 if each in self._settings:
                     self._open_if_possible(each)
@@ -174,10 +176,12 @@ class AppRuntime:
                 log_undeclared(self.spool.directory, (one for one in before if one not in known))
             return self._opened[name]
 
-    def _open(self, name: str) -> None:
+    def _open(self, name: str, *, existing: bool = False) -> None:
         """Open a queue, unless it is open; the caller has the lock."""
         if name not in self._opened:
-            self._opened[name] = self.connected().queue(name, **self._settings.get(name, {}))
+            connection = self.connected()
+            opened = connection.existing_queue if existing else connection.queue
+            self._opened[name] = opened(name, **self._settings.get(name, {}))
 
     def _open_if_possible(self, name: str) -> None:
         try:
@@ -185,14 +189,14 @@ class AppRuntime:
         except (AstyqueueError, OSError) as error:
             log_unopened(name, error)
 
-    def open_again(self, name: str) -> MessageQueue:
-        """Open a queue that was dropped and created again."""
+    def open_again(self, name: str, *, existing: bool = False) -> MessageQueue:
+        """Open a queue that was dropped and created again; `existing` as for `open`."""
         with self._lock:
             gone = self._opened.pop(name, None)
         if gone is not None and gone.core.spooling is not None:
             gone.spool.close()
             gone.spool.folder.forget_settings()
-        return self.open(name)
+        return self.open(name, existing=existing)
 
     def connected(self, *, create: bool = True) -> Connection:
         """The connection to the store, which is opened by the first call. Closed once the app is."""

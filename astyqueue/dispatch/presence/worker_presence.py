@@ -20,7 +20,7 @@ from astyqueue.dispatch.presence.stall_watch import Stall, StallWatch
 from astyqueue.dispatch.stacks import stacks_of
 from astyqueue.dispatch.worker_log import REMIND, log_event, log_stacks, log_unexpected_error
 from astyqueue.dispatch.workload import DispatcherWorkload
-from astyqueue.errors import AstyqueueError, Closed
+from astyqueue.errors import AstyqueueError
 from astyqueue.model.presence import HEARTBEAT, Presence, WorkerCommand, WorkerState, loads_text
 from astyqueue.protocol.coordination import presence as protocol
 from astyqueue.queue.queue import MessageQueue
@@ -156,8 +156,6 @@ class WorkerPresence:
         """Do this; the next heartbeat tries again after an error."""
         try:
             work()
-        except Closed:
-            self._over = True
         except AstyqueueError as error:
             log_event(logging.DEBUG, "heartbeat_failed", error=reason_of(error))
         except BaseException as error:  # noqa: BLE001 - the reports must go on

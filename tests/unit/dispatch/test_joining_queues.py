@@ -9,13 +9,12 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from astyqueue import MessageQueue
 from astyqueue.dispatch.builder import DispatcherBuilder, DispatcherPlan
 from astyqueue.dispatch.dispatcher import Dispatcher
 from astyqueue.dispatch.handler_supervisor import HandlerSupervisor
 from astyqueue.dispatch.handlers.handler import Call
 from astyqueue.dispatch.handlers.handler_registry import HandlerRegistry
-from astyqueue.dispatch.queue_patterns import PatternWatch, QueuePattern
+from astyqueue.dispatch.queue_patterns import FoundQueue, PatternWatch, QueuePattern
 from astyqueue.dispatch.step_loop import StepLoop, StepTask
 from astyqueue.dispatch.subscription import QueueIdentity, QueueOptions, Subscription
 from astyqueue.errors import BadSetting, Closed, NotFound
@@ -264,8 +263,8 @@ def test_a_queue_that_is_dropped_while_it_joins_joins_again_when_it_is_created_a
     crew.queue("mail.one")
     joined: list[QueueIdentity] = []
 
-    def join(queue: MessageQueue, _: QueuePattern) -> None:
-        joined.append(QueueIdentity.of(queue))
+    def join(found: FoundQueue) -> None:
+        joined.append(QueueIdentity.of(found.queue))
         if len(joined) == 1:
             watch.forget(joined[0])
 
