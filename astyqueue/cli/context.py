@@ -58,7 +58,7 @@ class Deletion:
                 deletion.count += 1
 
         self.count = 0
-        self.queue = Counted(connection.store, connection.clock, hooks=(Counting(),)).queue(queue)
+        self.queue = Counted(connection.store, connection.clock, hooks=(Counting(),)).existing_queue(queue)
 
     def run(self, delete: Callable[[MessageQueue], T], what: str) -> T:
         """What `delete` returns; `what` it deletes, in the singular."""
@@ -80,7 +80,7 @@ class Session:
     def queue(self, name: str) -> MessageQueue:
         """An existing queue; if there is none of this name, NotFound lists those there are."""
         self.check(name)
-        return self.connection.queue(name)
+        return self.connection.existing_queue(name)
 
     def deletion(self, name: str) -> Deletion:
         """A deletion from an existing queue; NotFound as `queue`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping
 from datetime import date, datetime
 from pathlib import Path
@@ -272,7 +273,11 @@ def _behaviours(url: str, queues: tuple[str, ...]) -> dict[str, Behaviour]:
         if unknown := set(queues) - set(there):
             message = f"this store has no queue {', '.join(sorted(unknown))}; there are: {', '.join(there) or 'none'}"
             raise NotFound(message)
-        found = {name: connection.queue(name).settings.behaviour for name in queues or there}
+        found: dict[str, Behaviour] = {}
+        passed_over = () if queues else (NotFound,)  # one of all that was dropped since they were listed
+        for name in queues or there:
+            with contextlib.suppress(*passed_over):
+                found[name] = connection.existing_queue(name).settings.behaviour
     if not found:
         message = "this store has no queues, so there is no history to read"
         raise NotFound(message)

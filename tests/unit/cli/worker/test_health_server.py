@@ -40,7 +40,7 @@ def test_an_answer_that_cannot_be_computed_is_logged_and_a_client_that_went_away
 
     with HealthServer(("127.0.0.1", 0), health) as server:
         server.start()
-        with closing(HTTPConnection(*server.server_address[:2], timeout=DEADLINE)) as client:
+        with closing(HTTPConnection("127.0.0.1", server.server_port, timeout=DEADLINE)) as client:
             client.request("GET", "/livez")
             with pytest.raises(RemoteDisconnected):
                 client.getresponse()
