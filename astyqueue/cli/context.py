@@ -48,7 +48,6 @@ class Deletion:
 
     def __init__(self, connection: Connection, queue: str) -> None:
         """Delete from this queue, which exists."""
-        from astyqueue.queue.connection import Connection as Counted
         from astyqueue.queue.hooks import Hook
 
         deletion = self
@@ -58,7 +57,8 @@ class Deletion:
                 deletion.count += 1
 
         self.count = 0
-        self.queue = Counted(connection.store, connection.clock, hooks=(Counting(),)).existing_queue(queue)
+        counting = type(connection)(connection.store, connection.clock, hooks=(Counting(),))
+        self.queue = counting.existing_queue(queue)
 
     def run(self, delete: Callable[[MessageQueue], T], what: str) -> T:
         """What `delete` returns; `what` it deletes, in the singular."""
