@@ -1,4 +1,4 @@
-"""What the commands share: `--url`, `--json`, `-v`, `--yes`, moments, queues that must exist, and Ctrl-C."""
+"""What the commands share: `--url`, `--json`, `-v`, `--yes`, queues that must exist, and Ctrl-C."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import datetime
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -158,19 +157,6 @@ def must_be_meant(yes: bool, what: str) -> None:  # noqa: FBT001 - the value of 
     if not yes:
         message = f"{what} Nothing was changed: add --yes to confirm."
         raise BadInput(message)
-
-
-def past(text: str | None) -> datetime | None:
-    """Like `moment`, but None for None."""
-    return None if text is None else moment(text)
-
-
-def moment(text: str) -> datetime:
-    """Parse an ISO 8601 moment, or an age: "2h" is two hours ago."""
-    from astyqueue.clock import SystemClock, instant
-    from astyqueue.durations import parsed_past
-
-    return instant(parsed_past(text, SystemClock().now()))
 
 
 @contextmanager
