@@ -10,7 +10,7 @@ from types import FrameType
 from typing import Final
 
 from astyqueue.cli.streams import exit_at_once
-from astyqueue.cli.worker.process_pipes import Supervised
+from astyqueue.cli.worker.process_pipes import Stage, Supervised
 from astyqueue.dispatch.dispatcher import Dispatcher
 from astyqueue.dispatch.worker_log import log_event
 from astyqueue.durations import Duration
@@ -19,10 +19,8 @@ from astyqueue.text import reason_of
 #: Those that end a worker or a supervisor.
 ENDS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _OTHERS: Final = (signal.SIGUSR1, signal.SIGUSR2)
-#: The number of the signal that stops a worker at once.
-_STOPS: Final = 2
-#: Shells report a process that a signal ended with the exit code 128 + signal.
-_BY_SIGNAL: Final = 128
+#: Added to the number of the signal that ended a process, to give its exit code, as shells do.
+BY_SIGNAL: Final = 128
 
 
 def ends_handled() -> list[signal.Signals]:
@@ -63,15 +61,15 @@ class Signals:
         elif number in _OTHERS:
             self._act(number)
         else:
-            if self._direct >= _STOPS:
+            if self._direct >= Stage.STOP:
                 signal.signal(number, signal.SIG_DFL)
                 os.kill(os.getpid(), number)
             self._direct += 1
             self._end(number)
 
-    def _on_request(self, stage: int, number: int) -> None:
+    def _on_request(self, stage: Stage, number: int) -> None:
         """Do what the supervisor requests, in the thread that reads its pipe."""
-        if not stage:
+        if stage is Stage.NONE:
             self._act(number)
             return
         self._requested = max(stage, self._requested)
@@ -109,4 +107,4 @@ class Signals:
     @property
     def forced(self) -> int | None:
         """The exit code of a worker that a second signal stopped; None if there was none."""
-        return _BY_SIGNAL + self._last if max(self._direct, self._requested) >= _STOPS else None
+        return BY_SIGNAL + self._last if max(self._direct, self._requested) >= Stage.STOP else None
