@@ -105,7 +105,10 @@ def exit_soon(code: int) -> None:
         if not joined.wait(_JOINED_WITHIN):
             exit_at_once(code)
 
-    threading.Thread(target=exit_unless_joined, name="astyqueue:exit", daemon=True).start()
+    try:
+        threading.Thread(target=exit_unless_joined, name="astyqueue:exit", daemon=True).start()
+    except RuntimeError:  # the system has no thread left
+        exit_at_once(code)
 
 
 def _write_buffered() -> None:

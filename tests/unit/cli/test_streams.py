@@ -146,3 +146,20 @@ exit_at_once(7)
 def test_a_process_exits_at_once_also_while_a_thread_prints_into_a_pipe_that_is_full() -> None:
     with subprocess.Popen([sys.executable, "-c", BLOCKED_PRINTS], stdout=subprocess.PIPE) as process:
         assert process.wait(DEADLINE) == 7
+
+
+ENDS_SOON = """
+import atexit
+
+from astyqueue.cli.streams import exit_soon
+
+atexit.register(print, "written at the exit")
+exit_soon(7)
+"""
+
+
+def test_a_process_that_no_thread_keeps_exits_as_usual_although_it_was_to_exit_soon() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", ENDS_SOON], stdout=subprocess.PIPE, text=True, timeout=DEADLINE, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "written at the exit\n")
