@@ -17,6 +17,7 @@ from astyqueue.dispatch.handlers.handler import (
     Handler,
     Kind,
     handler_name,
+    refuse_no_time,
     wanted_kind,
 )
 from astyqueue.dispatch.handlers.handler_registry import HandlerRegistry
@@ -31,12 +32,16 @@ from astyqueue.durations import Duration, as_microseconds
 from astyqueue.errors import BadSetting
 from astyqueue.model.envelope import ATTEMPTS_MOST
 from astyqueue.queue.queue import MessageQueue
+from astyqueue.text import duration_setting_text
+from astyqueue.units import SECOND
 
 D = TypeVar("D")
 #: The number of handler threads for queues that are given none.
 THREADS: Final = 8
 #: A coroutine that keeps the event loop for longer than this is logged, unless another time is given.
 BLOCKED_AFTER: Final = "1s"
+#: With less (microseconds), a coroutine that merely waits would be logged.
+_BLOCKED_AFTER_LEAST: Final = SECOND // 1_000
 #: The whole numbers that each option takes.
 _THREADS: Final = range(1, 1_025)
 _PROCESSES: Final = range(1, 1_025)
@@ -214,10 +219,15 @@ class DispatcherBuilder(Generic[D]):
     def coroutines(self, in_flight: int, *, blocked_after: Duration = BLOCKED_AFTER) -> Self:
         """Have at most `in_flight` `async def` handlers in flight (Default: 1000), on one event loop of this process.
 
-        A handler that keeps the loop for longer than `blocked_after` is named in the log, with the stack.
+        A handler that keeps the loop for longer than `blocked_after` (1 ms or more) is named in the log, with the
+        stack.
         """
         most = _count("in_flight", in_flight, _COROUTINES)
-        self._coroutines = CoroutineOptions(most, as_microseconds(blocked_after))
+        longest = as_microseconds(blocked_after)
+        if longest < _BLOCKED_AFTER_LEAST:
+            message = f"blocked_after is {duration_setting_text(longest)}: give at least 1ms"
+            raise BadSetting(message)
+        self._coroutines = CoroutineOptions(most, longest)
         return self
 
     def processes(
@@ -376,9 +386,7 @@ class DispatcherBuilder(Generic[D]):
 def _limits(timeout: Duration | None, max_attempts: int | None) -> tuple[int | None, int | None]:
     """Check the options of a handler; returns its timeout in microseconds and its attempts."""
     limit = None if timeout is None else as_microseconds(timeout)
-    if limit == 0:
-        message = "a timeout of 0 leaves a handler no time: give a longer one, or leave it out"
-        raise BadSetting(message)
+    refuse_no_time(limit)
     return limit, None if max_attempts is None else _count("max_attempts", max_attempts, _ATTEMPTS)
 
 

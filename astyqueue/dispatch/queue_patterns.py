@@ -127,7 +127,7 @@ class PatternWatch:
     ) -> None:
         """`join` gets each queue that appeared, `leave` each that is not in the store any more.
 
-        Whoever gets a queue has it closed at the end: see `close_soon`.
+        `join` has each queue closed at its end by `close_soon`.
         """
         self._patterns = tuple(patterns)
         self._named = set(named)
