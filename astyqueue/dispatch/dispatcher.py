@@ -48,7 +48,8 @@ class Dispatcher:
         self.presence = WorkerPresence(workload, plan.clock)
         self._monitor.on_left = self.presence.end
         self._monitor.on_finished = self._finish
-        self._when_finished: Callable[[], None] | None = None
+        self._when_finished: list[Callable[[], None]] = []
+        self._finish_lock = threading.RLock()  # a signal handler may come in the middle of a call of its own thread
         self._threads: list[threading.Thread] = []
         #: Whether `run` of the monitor ends it: set before that begins, as a signal handler may drain in between.
         self._begun = False
@@ -175,15 +176,21 @@ class Dispatcher:
             raise self.broken_by
 
     def when_finished(self, call: Callable[[], None]) -> None:
-        """Have any thread call this once all outcomes are recorded; at once if they are."""
-        self._when_finished = call
+        """Have any thread call this exactly once, when all outcomes are recorded; at once if they are."""
+        with self._finish_lock:
+            self._when_finished.append(call)
         if self._monitor.finished.is_set():
-            call()
+            self._call_waiting()
 
     def _finish(self) -> None:
         atexit.unregister(self._at_exit)
-        if self._when_finished is not None:
-            self._when_finished()
+        self._call_waiting()
+
+    def _call_waiting(self) -> None:
+        with self._finish_lock:
+            waiting, self._when_finished = self._when_finished, []
+        for call in waiting:
+            call()
 
     def _on_end(self, error: Exception | None) -> None:
         """Stop: a queue can no longer be served, or too many handlers are stuck."""
