@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from astyqueue.dispatch.builder import DispatcherBuilder, DispatcherPlan, HandlerOptions, queue_options
-from astyqueue.dispatch.handler_supervisor import HandlerSupervisor
+from astyqueue.dispatch.handler_monitor import HandlerMonitor
 from astyqueue.dispatch.handlers.handler import AsyncCall, BatchCall, Call, Factory
 from astyqueue.dispatch.presence.worker_presence import WorkerPresence
 from astyqueue.dispatch.served_queues import ServedQueues
@@ -42,7 +42,7 @@ class Dispatcher:
     def __init__(self, plan: DispatcherPlan) -> None:
         """Use `Dispatcher.builder()`."""
         self._plan = plan
-        self._monitor = HandlerSupervisor(plan.pools, plan.clock, plan.max_stalled, self._on_end)
+        self._monitor = HandlerMonitor(plan.pools, plan.clock, plan.max_stalled, self._on_end)
         plan.quota.on_end = self._on_quota
         workload = DispatcherWorkload(plan, self._monitor, partial(self.drain, wait=False))
         self.presence = WorkerPresence(workload, plan.clock)
@@ -209,7 +209,7 @@ class Dispatcher:
 
     @property
     def threads(self) -> tuple[threading.Thread, ...]:
-        """All its threads: one that supervises, one that reports, up to four that claim, and those that handle.
+        """All its threads: the monitor, one that reports, up to four that claim, and those that handle.
 
         One that finds queues is there if the dispatcher has patterns.
         """

@@ -140,7 +140,7 @@ class HandlerPools:
         if self._started:
             try:
                 pool.start()
-            except RuntimeError:  # no thread can be started: the supervisor tries again, and says why it cannot
+            except RuntimeError:  # no thread can be started: the monitor tries again, and says why it cannot
                 pool.on_change()
         if self._shut:  # the last claim of a queue has brought the first message for it
             pool.shut()

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Final
 
 from astyqueue.dispatch.builder import DispatcherPlan
-from astyqueue.dispatch.handler_supervisor import HandlerSupervisor
+from astyqueue.dispatch.handler_monitor import HandlerMonitor
 from astyqueue.dispatch.handlers.handler_registry import HandlerRegistry
 from astyqueue.dispatch.queue_patterns import FoundQueue, PatternWatch
 from astyqueue.dispatch.step_loop import StepLoop
@@ -28,7 +28,7 @@ class ServedQueues:
     def __init__(
         self,
         plan: DispatcherPlan,
-        monitor: HandlerSupervisor,
+        monitor: HandlerMonitor,
         start_thread: Callable[[Callable[[], None], str], None],
         on_end: Callable[[Exception | None], None],
     ) -> None:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from astyqueue.dispatch.builder import DispatcherPlan
-from astyqueue.dispatch.handler_supervisor import HandlerSupervisor
+from astyqueue.dispatch.handler_monitor import HandlerMonitor
 from astyqueue.dispatch.handlers.handler import TASK, Kind, LineKey
 from astyqueue.dispatch.running_executions import Execution
 from astyqueue.dispatch.subscription import QueueIdentity, Subscription
@@ -18,7 +18,7 @@ from astyqueue.queue.queue import MessageQueue
 class DispatcherWorkload:
     """The queues of a dispatcher and the handlers that run. Safe from any thread."""
 
-    def __init__(self, plan: DispatcherPlan, monitor: HandlerSupervisor, drain: Callable[[], None]) -> None:
+    def __init__(self, plan: DispatcherPlan, monitor: HandlerMonitor, drain: Callable[[], None]) -> None:
         """`drain` requests the end, and does not wait for it."""
         self._pools = plan.pools
         self._quota = plan.quota

@@ -1,4 +1,4 @@
-"""The thread that supervises running handlers, and shuts a dispatcher down."""
+"""The monitor of a dispatcher: the thread that watches over running handlers, and drains all queues at the end."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _LEAVING: Final = SECOND // 10
 _AGAIN: Final = SECOND
 
 
-class HandlerSupervisor:
+class HandlerMonitor:
     """One thread that gives up handlers past their timeout, replaces threads that died, and finally drains all queues.
 
     It runs from the start, because at the interpreter's exit, when it is needed most, no thread can be started.
@@ -69,11 +69,11 @@ class HandlerSupervisor:
 
     def __repr__(self) -> str:
         """How many queues it has, and how many of them leave, and whether it drains them."""
-        state = "finished" if self.finished.is_set() else "supervises" if self._drained_by is None else "drains"
-        return f"<HandlerSupervisor of {len(self.subscriptions)} queues, {len(self._leaving)} leaving: {state}>"
+        state = "finished" if self.finished.is_set() else "watches" if self._drained_by is None else "drains"
+        return f"<HandlerMonitor of {len(self.subscriptions)} queues, {len(self._leaving)} leaving: {state}>"
 
     def add(self, subscription: Subscription) -> bool:
-        """Supervise one more queue; False once a drain was requested."""
+        """Watch over one more queue; False once a drain was requested."""
         with self._lock:
             if self._drained_by is not None:
                 return False
@@ -116,10 +116,10 @@ class HandlerSupervisor:
             self._attention.set()
 
     def run(self) -> None:
-        """Supervise until a drain is requested, then drain; errors are logged and do not stop it."""
+        """Watch over the handlers until a drain is requested, then drain; errors are logged and do not stop it."""
         try:
             while self._drained_by is None:
-                self._guarded(self._supervise)
+                self._guarded(self._watch)
             log_event(logging.INFO, "drain", queues=some(one.name for one in self.subscriptions))
             for stage in (
                 lambda: self._each(lambda one: one.shut()),
@@ -137,7 +137,7 @@ class HandlerSupervisor:
         finally:
             self.finish()
 
-    def _supervise(self) -> None:
+    def _watch(self) -> None:
         """Look after the handlers and the queues that leave once, and rest."""
         self._look_after()
         self._guarded(self._let_leave)
