@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, Generic, Self, TypeVar
 
 from astyqueue.clock import Clock
+from astyqueue.dispatch.execution.waiting_lines import QueueOptions
 from astyqueue.dispatch.flow_control import MessageQuota
 from astyqueue.dispatch.handlers.handler import (
     AsyncCall,
@@ -22,12 +23,12 @@ from astyqueue.dispatch.handlers.handler import (
 )
 from astyqueue.dispatch.handlers.handler_registry import HandlerRegistry
 from astyqueue.dispatch.handlers.middleware import AnyMiddleware, HandlerWrapping, check_middleware
-from astyqueue.dispatch.pools import CoroutineOptions, HandlerPools
+from astyqueue.dispatch.pools import BLOCKED_AFTER, CoroutineOptions, HandlerPools
 from astyqueue.dispatch.processes.child_process import ProcessOptions
 from astyqueue.dispatch.processes.children import ProcessChildren, available_processors
 from astyqueue.dispatch.processes.stray_forks import ending_forked_children
 from astyqueue.dispatch.queue_patterns import QueueDirectory, QueuePattern
-from astyqueue.dispatch.subscription import QueueIdentity, QueueOptions, Subscription
+from astyqueue.dispatch.subscription import QueueIdentity, Subscription
 from astyqueue.durations import Duration, as_microseconds
 from astyqueue.errors import BadSetting
 from astyqueue.model.envelope import ATTEMPTS_MOST
@@ -38,8 +39,6 @@ from astyqueue.units import SECOND
 D = TypeVar("D")
 #: The number of handler threads for queues that are given none.
 THREADS: Final = 8
-#: A coroutine that keeps the event loop for longer than this is logged, unless another time is given.
-BLOCKED_AFTER: Final = "1s"
 #: With less (microseconds), a coroutine that merely waits would be logged.
 _BLOCKED_AFTER_LEAST: Final = SECOND // 1_000
 #: The whole numbers that each option takes.

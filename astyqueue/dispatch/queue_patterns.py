@@ -9,8 +9,9 @@ from fnmatch import fnmatchcase
 from typing import Final, Protocol
 
 from astyqueue.clock import Clock
+from astyqueue.dispatch.execution.waiting_lines import QueueOptions
 from astyqueue.dispatch.handlers.handler_registry import HandlerRegistry
-from astyqueue.dispatch.subscription import QueueIdentity, QueueOptions
+from astyqueue.dispatch.subscription import QueueIdentity
 from astyqueue.dispatch.worker_log import log_event, log_unexpected_error
 from astyqueue.errors import AstyqueueError, BadInput, Closed, NotFound
 from astyqueue.log_throttle import RateLimitedLog

@@ -9,11 +9,12 @@ from collections.abc import Callable
 from typing import Final
 
 from astyqueue.dispatch.builder import DispatcherPlan
+from astyqueue.dispatch.execution.waiting_lines import QueueOptions
 from astyqueue.dispatch.handler_monitor import HandlerMonitor
 from astyqueue.dispatch.handlers.handler_registry import HandlerRegistry
 from astyqueue.dispatch.queue_patterns import FoundQueue, PatternWatch
 from astyqueue.dispatch.step_loop import StepLoop
-from astyqueue.dispatch.subscription import QueueIdentity, QueueOptions, Subscription
+from astyqueue.dispatch.subscription import QueueIdentity, Subscription
 from astyqueue.dispatch.worker_log import log_event, some
 from astyqueue.errors import BadSetting, Closed, NotFound
 from astyqueue.queue.queue import MessageQueue

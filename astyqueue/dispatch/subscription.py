@@ -15,12 +15,12 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Final, NamedTuple, Self, cast
 
 from astyqueue.dispatch.claim_loop import ClaimLoop, flush
 from astyqueue.dispatch.execution.delivery_execution import DeliveryOutcome
-from astyqueue.dispatch.execution.waiting_lines import LineOptions, WaitingLines
+from astyqueue.dispatch.execution.waiting_lines import QueueOptions, WaitingLines
 from astyqueue.dispatch.flow_control import InFlightLimit, MessageQuota
 from astyqueue.dispatch.handlers.handler import LineKey
 from astyqueue.dispatch.handlers.handler_registry import HandlerRegistry
@@ -54,23 +54,6 @@ class QueueIdentity(NamedTuple):
         return cls(id(queue.store), queue.name)
 
 
-@dataclass(frozen=True, slots=True)
-class QueueOptions:
-    """How much of the slots a queue gets.
-
-    `weight`: its turns while several queues have messages. `threads`: at most this number of slots run its handlers
-    (None: all). `backlog`: how many deliveries wait for a slot (None: adapted to how quick the handlers are). `limit`:
-    at most this number of its messages are in this process at the same time, whatever runs them (None: no limit). One
-    that is `followed` was found by a pattern, and leaves when it is dropped.
-    """
-
-    weight: int = 1
-    threads: int | None = None
-    backlog: int | None = None
-    limit: int | None = None
-    followed: bool = False
-
-
 class Subscription:
     """A queue and its handlers, from start to the last flush."""
 
@@ -98,8 +81,7 @@ class Subscription:
         self._claimer = queue.core.claimer
         # What waits counts among the limited, so it would only wait for a slot here instead of in another process.
         backlog = 0 if options.limit is not None and options.backlog is None else options.backlog
-        lines = LineOptions(options.weight, options.threads, backlog, options.followed)
-        self.waiting = WaitingLines(queue, roster, pools, options=lines, quota=quota)
+        self.waiting = WaitingLines(queue, roster, pools, options=replace(options, backlog=backlog), quota=quota)
         self.executions = self.waiting.executions
         self._in_flight: InFlightLimit | None = None
         if options.limit is not None:

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from typing import TypedDict, TypeVar
 
 from astyqueue.clock import Clock
-from astyqueue.dispatch.builder import BLOCKED_AFTER, THREADS, DispatcherBuilder
+from astyqueue.dispatch.builder import THREADS, DispatcherBuilder
 from astyqueue.dispatch.handlers.middleware import AnyMiddleware
-from astyqueue.dispatch.pools import IN_FLIGHT
+from astyqueue.dispatch.pools import BLOCKED_AFTER, IN_FLIGHT
 from astyqueue.dispatch.queue_patterns import QueueLimits, is_pattern
 from astyqueue.durations import Duration
 from astyqueue.errors import BadSetting

@@ -18,7 +18,7 @@ from astyqueue.dispatch.flow_control import AdaptivePrefetch, MessageQuota
 from astyqueue.dispatch.handlers.handler import TASK, Kind, LineKey
 from astyqueue.dispatch.handlers.handler_registry import HandlerRegistry
 from astyqueue.dispatch.running_executions import BegunExecution, Execution
-from astyqueue.dispatch.slots import ClaimCredit, FreeSlots, ReadyDeliveries
+from astyqueue.dispatch.slots import ClaimCredit, Executions, FreeSlots, ReadyDeliveries
 from astyqueue.protocol.claiming.selection import ClaimedMessage
 from astyqueue.queue.delivery.base_delivery import BaseDelivery, DeliveryFactory, Lease
 from astyqueue.queue.delivery.delivery import Delivery
@@ -43,24 +43,17 @@ class Pool(Protocol):
     def ended(self) -> bool:
         """Whether no delivery will be taken any more."""
 
-    def add_queue(self, queue: WaitingLine, /) -> None:
+    def add_line(self, line: WaitingLine, /) -> None:
         """Take deliveries of this line from now on."""
 
-    def remove_queue(self, queue: WaitingLine, /) -> None:
+    def remove_line(self, line: WaitingLine, /) -> None:
         """Take no more of them."""
 
-    def forget_queue(self, queue: WaitingLine, /) -> None:
+    def forget_line(self, line: WaitingLine, /) -> None:
         """Forget a line of which nothing runs any more."""
 
-    def is_busy_with(self, queue: WaitingLine, /) -> bool:
+    def is_busy_with(self, line: WaitingLine, /) -> bool:
         """Whether a handler of this line runs, or may just begin."""
-
-
-class CarryOut(Protocol):
-    """What handles deliveries in the slots that take them."""
-
-    def carry_out(self, delivery: Delivery, /) -> None:
-        """Handle a delivery."""
 
 
 class Pools(Protocol):
@@ -89,7 +82,7 @@ class WaitingLine:
     name: str
     weight: int
     handling: HandlerExecutions
-    executions: CarryOut
+    executions: Executions
     ready: ReadyDeliveries
     credit: ClaimCredit
     pool: Pool
@@ -102,15 +95,19 @@ class WaitingLine:
 
 
 @dataclass(frozen=True, slots=True)
-class LineOptions:
-    """What the lines of a queue have in common: its turns, and how many of its handlers run and wait for threads.
+class QueueOptions:
+    """How much of the slots a queue gets.
 
-    A queue that is `followed` was found by a pattern.
+    `weight`: its turns while several queues have messages. `threads`: at most this number of slots run its handlers
+    (None: all). `backlog`: how many deliveries wait for a slot (None: adapted to how quick the handlers are). `limit`:
+    at most this number of its messages are in this process at the same time, whatever runs them (None: no limit). One
+    that is `followed` was found by a pattern, and leaves when it is dropped.
     """
 
-    weight: int
-    threads: int | None
-    backlog: int | None
+    weight: int = 1
+    threads: int | None = None
+    backlog: int | None = None
+    limit: int | None = None
     followed: bool = False
 
 
@@ -118,7 +115,7 @@ class WaitingLines:
     """The lines of one queue. Each is made when a handler for it is known."""
 
     def __init__(
-        self, queue: MessageQueue, roster: HandlerRegistry, pools: Pools, *, options: LineOptions, quota: MessageQuota
+        self, queue: MessageQueue, roster: HandlerRegistry, pools: Pools, *, options: QueueOptions, quota: MessageQuota
     ) -> None:
         """Nothing waits. All lines share the executions of the queue and the `quota` of the dispatcher."""
         self._queue = queue
@@ -153,7 +150,7 @@ class WaitingLines:
                 if self._shut:  # a claim was under way
                     _shut(line)
                 if self._started:
-                    line.pool.add_queue(line)
+                    line.pool.add_line(line)
             return line
 
     def _made(self, key: LineKey) -> WaitingLine:
@@ -208,7 +205,7 @@ class WaitingLines:
             self._started = True
             lines = [*self._lines.values()]
         for line in lines:
-            line.pool.add_queue(line)
+            line.pool.add_line(line)
 
     def credit(self) -> int:
         """How many messages may be claimed now: as many as all lines may, unless one of them overflows."""

@@ -11,12 +11,13 @@ import pytest
 
 from astyqueue.dispatch.builder import DispatcherBuilder, DispatcherPlan
 from astyqueue.dispatch.dispatcher import Dispatcher
+from astyqueue.dispatch.execution.waiting_lines import QueueOptions
 from astyqueue.dispatch.handler_monitor import HandlerMonitor
 from astyqueue.dispatch.handlers.handler import Call
 from astyqueue.dispatch.handlers.handler_registry import HandlerRegistry
 from astyqueue.dispatch.queue_patterns import FoundQueue, PatternWatch, QueuePattern
 from astyqueue.dispatch.step_loop import StepLoop, StepTask
-from astyqueue.dispatch.subscription import QueueIdentity, QueueOptions, Subscription
+from astyqueue.dispatch.subscription import QueueIdentity, Subscription
 from astyqueue.errors import BadSetting, Closed, NotFound
 from astyqueue.queue.connection import Connection, connect
 from astyqueue.queue.delivery.delivery import Delivery
