@@ -63,7 +63,7 @@ class _Wanted:
     pattern: str = ""
     directory: QueueDirectory | None = None
     weight: int = 1
-    roster: HandlerRegistry = field(default_factory=HandlerRegistry)
+    registry: HandlerRegistry = field(default_factory=HandlerRegistry)
     threads: int | None = None
     backlog: int | None = None
     limit: int | Callable[[str], int | None] | None = None
@@ -119,7 +119,7 @@ class DispatcherPlan:
     subscriptions: tuple[Subscription, ...] = ()
     patterns: tuple[QueuePattern, ...] = ()
 
-    def roster_of(
+    def registry_of(
         self,
         call: Call | AsyncCall | BatchCall | None,
         options: HandlerOptions,
@@ -127,22 +127,22 @@ class DispatcherPlan:
         tasks: Iterable[str],
     ) -> HandlerRegistry:
         """The handlers of one queue; BadSetting if there are none, or one cannot run."""
-        roster = HandlerRegistry()
+        registry = HandlerRegistry()
         if call is not None:
-            roster.add(options.handler(call), options.task)
+            registry.add(options.handler(call), options.task)
         if factory is not None:
             limit, allowed = _limits(options.timeout, options.max_attempts)
-            roster.ask(factory, timeout=limit, max_attempts=allowed)
-            roster.names.update(tasks)
-        if roster.empty:
+            registry.set_factory(factory, timeout=limit, max_attempts=allowed)
+            registry.names.update(tasks)
+        if registry.empty:
             message = "a queue needs a handler: give a function, or factory="
             raise BadSetting(message)
-        roster.wrap(self.wrapping)
-        return roster
+        registry.wrap(self.wrapping)
+        return registry
 
-    def subscription(self, queue: MessageQueue, roster: HandlerRegistry, options: QueueOptions) -> Subscription:
+    def subscription(self, queue: MessageQueue, registry: HandlerRegistry, options: QueueOptions) -> Subscription:
         """A queue that shares the slots."""
-        return Subscription(queue, roster, self.pools, options=options, quota=self.quota)
+        return Subscription(queue, registry, self.pools, options=options, quota=self.quota)
 
 
 class DispatcherBuilder(Generic[D]):
@@ -277,7 +277,7 @@ class DispatcherBuilder(Generic[D]):
         event loop if it is `async def`.
         """
         options = HandlerOptions(task, kind, batch, timeout=timeout, max_attempts=max_attempts)
-        self._last.roster.add(options.handler(call), task)
+        self._last.registry.add(options.handler(call), task)
         return self._sized(threads, backlog)
 
     def handlers(
@@ -296,8 +296,8 @@ class DispatcherBuilder(Generic[D]):
         names known in advance, which the log lists as handled here.
         """
         limit, allowed = _limits(timeout, max_attempts)
-        self._last.roster.ask(factory, timeout=limit, max_attempts=allowed)
-        self._last.roster.names.update(tasks)
+        self._last.registry.set_factory(factory, timeout=limit, max_attempts=allowed)
+        self._last.registry.names.update(tasks)
         return self._sized(threads, backlog)
 
     def middleware(self, *middleware: AnyMiddleware) -> Self:
@@ -333,19 +333,19 @@ class DispatcherBuilder(Generic[D]):
             self._middleware, guard=ending_forked_children, children=children, cancel=pools.interrupt
         )
         for wanted in self._wanted:
-            if wanted.roster.empty:
+            if wanted.registry.empty:
                 message = f"queue {wanted.name!r} has no handler: .handler(function), for example"
                 raise BadSetting(message)
-            wanted.roster.wrap(wrapping)
+            wanted.registry.wrap(wrapping)
         plan = DispatcherPlan(clock, pools, MessageQuota(self._limits.messages), wrapping, self._limits.stalled)
         return self._build(
             replace(
                 plan,
                 subscriptions=tuple(
-                    plan.subscription(one.queue, one.roster, one.options) for one in self._wanted if one.queue
+                    plan.subscription(one.queue, one.registry, one.options) for one in self._wanted if one.queue
                 ),
                 patterns=tuple(
-                    QueuePattern(one.pattern, one.directory, one.roster, one.options, one.limit_of)
+                    QueuePattern(one.pattern, one.directory, one.registry, one.options, one.limit_of)
                     for one in self._wanted
                     if one.directory
                 ),
@@ -354,7 +354,7 @@ class DispatcherBuilder(Generic[D]):
 
     def _children(self, clock: Clock) -> ProcessChildren | None:
         """The child processes, if they were asked for or a handler is for them."""
-        wanted = any(Kind.PROCESS in one.roster.kinds for one in self._wanted)
+        wanted = any(Kind.PROCESS in one.registry.kinds for one in self._wanted)
         if self._processes is None and not wanted:
             return None
         return ProcessChildren(clock, self._processes or ProcessOptions(available_processors()))

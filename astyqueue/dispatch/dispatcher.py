@@ -51,7 +51,8 @@ class Dispatcher:
         self._when_finished: list[Callable[[], None]] = []
         self._finish_lock = threading.RLock()  # a signal handler may come in the middle of a call of its own thread
         self._threads: list[threading.Thread] = []
-        #: Whether `run` of the monitor ends it: set before that begins, as a signal handler may drain in between.
+        #: Whether the monitor was started or is about to be: `drain` then leaves the end to it. Set first, as a signal
+        #: handler may drain in between.
         self._begun = False
         self._pid = os.getpid()
         #: The permanent error that ended it, if one did.
@@ -151,7 +152,7 @@ class Dispatcher:
         """
         options = queue_options(weight, threads, backlog, limit)
         handling = HandlerOptions(task, kind, batch, timeout=timeout, max_attempts=max_attempts)
-        self._served.add(queue, self._plan.roster_of(call, handling, factory, tasks), options)
+        self._served.add(queue, self._plan.registry_of(call, handling, factory, tasks), options)
 
     def remove_queue(self, queue: MessageQueue) -> None:
         """Claim no more from this queue, also while it runs. NotFound for a queue that it does not serve.
@@ -203,7 +204,7 @@ class Dispatcher:
 
     def _end_within(self, microseconds: int | None) -> None:
         """Request a drain. Any thread calls this, also one that must not wait."""
-        self.presence.drains()
+        self.presence.report_draining()
         self._monitor.drain(microseconds)
         self._served.end()
 

@@ -49,7 +49,7 @@ class HandlerMonitor:
         self._most = max_stalled
         self._on_end = on_end
         self._report_at: MonotonicUs | None = None
-        self._lost: set[Subscription] = set()
+        self._without_slot: set[Subscription] = set()
         self.finished = threading.Event()
         #: Called when all outcomes are recorded, before `finished` is set.
         self.on_left: Callable[[], None] = lambda: None
@@ -141,7 +141,7 @@ class HandlerMonitor:
         """Look after the handlers and the queues that leave once, and rest."""
         self._look_after()
         self._guarded(self._let_leave)
-        waits = any(len(one.waiting) or one.may_bring or one.ends_claims for one in tuple(self._leaving))
+        waits = any(len(one.waiting) or one.may_bring or one.claims_are_ending for one in tuple(self._leaving))
         self._rest(self._clock.monotonic() + _LEAVING if waits else ENDLESS)
 
     def _guarded(self, part: Callable[[], None]) -> None:
@@ -214,16 +214,16 @@ class HandlerMonitor:
         stuck = {one: one.executions.under_way.stuck for one in self.subscriptions if one.executions.under_way.given_up}
         count, now = sum(map(len, stuck.values())), self._clock.monotonic()
         if not count:
-            self._report_at, self._lost = None, set()
+            self._report_at, self._without_slot = None, set()
             return
         if self._report_at is None:
             self._report_at = min(one.deadline or now for one in chain.from_iterable(stuck.values())) + REMIND
         held = sum(one.executions.under_way.slots_held for one in stuck)
         lost = {one for one in stuck if one.executions.under_way.slots_held >= one.slots or held >= self._pools.size}
-        if now >= self._report_at or not lost <= self._lost:
+        if now >= self._report_at or not lost <= self._without_slot:
             self._each(lambda one: one.tell_stuck(held))
             self._report_at = now + REMIND
-        self._lost = lost
+        self._without_slot = lost
         size = self._pools.size
         if self._most is not None and (count >= self._most or held >= size) and self._drained_by is None:
             self._on_end(HandlersStuck(count, size, tasks_of(chain.from_iterable(stuck.values())), held=held))

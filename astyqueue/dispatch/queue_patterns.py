@@ -56,7 +56,7 @@ class QueuePattern:
 
     pattern: str
     directory: QueueDirectory
-    roster: HandlerRegistry
+    registry: HandlerRegistry
     options: QueueOptions
     limit_of: Callable[[str], int | None] = _without_limit
 

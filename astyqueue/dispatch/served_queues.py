@@ -90,14 +90,14 @@ class ServedQueues:
         else:
             self._loops.append(loop)
 
-    def add(self, queue: MessageQueue, roster: HandlerRegistry, options: QueueOptions) -> None:
+    def add(self, queue: MessageQueue, registry: HandlerRegistry, options: QueueOptions) -> None:
         """Serve one more queue, which patterns leave alone. BadSetting if it is served, Closed after a drain."""
         identity = QueueIdentity.of(queue)
         with self.lock:
             if self._monitor.serves(identity):
                 message = f"queue {queue.name!r} is served here already: remove it first, or leave it as it is"
                 raise BadSetting(message)
-            self._serve(self._plan.subscription(queue, roster, options))
+            self._serve(self._plan.subscription(queue, registry, options))
             if self._watch is not None:
                 self._watch.leave_out(identity)
 
@@ -135,7 +135,7 @@ class ServedQueues:
         try:
             with self.lock:
                 if not self._monitor.serves(QueueIdentity.of(queue)):
-                    subscription = self._plan.subscription(queue, pattern.roster, found.options)
+                    subscription = self._plan.subscription(queue, pattern.registry, found.options)
                     subscription.on_left = functools.partial(self._close_soon, found)
                     self._serve(subscription, pattern=pattern.pattern)
         finally:

@@ -47,7 +47,7 @@ class DispatcherWorkload:
     def _running(self) -> Iterator[tuple[Subscription, Execution]]:
         for one in self._monitor.subscriptions:
             under_way = one.executions.under_way
-            yield from ((one, each) for each in (*under_way.all(), *under_way.stuck) if each.leader is None)
+            yield from ((one, each) for each in (*under_way.all(), *under_way.stuck) if each.first_of_batch is None)
 
     def held_threads(self) -> HeldThreads:
         """How many of its threads are held by handlers past their timeout."""
@@ -77,7 +77,7 @@ class DispatcherWorkload:
         return sum(
             one.handler is not None and one.handler.line == line and one.deadline is not None and one.deadline > now
             for one in subscription.executions.under_way.all()
-            if one.leader is None
+            if one.first_of_batch is None
         )
 
     def hold(self, held: bool) -> None:  # noqa: FBT001 - one of two states, as `quiet` and `resume`

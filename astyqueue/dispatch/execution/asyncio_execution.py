@@ -82,7 +82,7 @@ class CoroutinePool:
         blocked_after: int,
         callers_loop: CallersLoop | None,
     ) -> None:
-        """Nothing runs yet. Without `callers_loop`: in the loop that this process has for handlers, in its own thread."""
+        """Nothing runs yet. Without `callers_loop`: in the loop of this process for handlers, in its own thread."""
         self.size = in_flight
         self.free = FreeSlots()
         #: Called when nothing of a line that leaves is in flight any more and, once it was shut, nothing at all.
@@ -307,13 +307,13 @@ class CoroutinePool:
         """Log what keeps the event loop: the handler of one of these coroutines, or another task of the loop."""
         for line, execution, task in tuple(self._in_flight.values()):
             if task is running:
-                verdicts = line.handling.verdicts
-                verdicts.blocking(execution.delivery, execution.handler, lasts=lasts, stack=stack)
+                log = line.handling.log
+                log.blocking(execution.delivery, execution.handler, lasts=lasts, stack=stack)
                 return
         for batch in tuple(self._batches.values()):
             if batch.task is running:
-                first, verdicts = batch.executions[0], batch.handling.verdicts
-                verdicts.blocking(first.delivery, first.handler, lasts=lasts, stack=stack)
+                first, log = batch.executions[0], batch.handling.log
+                log.blocking(first.delivery, first.handler, lasts=lasts, stack=stack)
                 return
         name = None if running is None else getattr(running.get_coro(), "__qualname__", None)
         log_blocked(lasts, stack, task=name)

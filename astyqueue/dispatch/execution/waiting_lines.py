@@ -86,12 +86,12 @@ class WaitingLine:
     ready: ReadyDeliveries
     credit: ClaimCredit
     pool: Pool
-    pace: AdaptivePrefetch
+    prefetch: AdaptivePrefetch
 
     @property
     def overflows(self) -> bool:
         """Whether the line exceeds both its bound and its pool's size."""
-        return len(self.ready) > self.pace.bound + min(self.pool.size, _OVERFLOW)
+        return len(self.ready) > self.prefetch.bound + min(self.pool.size, _OVERFLOW)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,11 +115,17 @@ class WaitingLines:
     """The lines of one queue. Each is made when a handler for it is known."""
 
     def __init__(
-        self, queue: MessageQueue, roster: HandlerRegistry, pools: Pools, *, options: QueueOptions, quota: MessageQuota
+        self,
+        queue: MessageQueue,
+        registry: HandlerRegistry,
+        pools: Pools,
+        *,
+        options: QueueOptions,
+        quota: MessageQuota,
     ) -> None:
         """Nothing waits. All lines share the executions of the queue and the `quota` of the dispatcher."""
         self._queue = queue
-        self._roster = roster
+        self._registry = registry
         self._pools = pools
         self._options = options
         self._quota = quota
@@ -132,13 +138,13 @@ class WaitingLines:
         #: The most of its handlers that run in threads at a time.
         self.threads = min(options.threads or size, size)
         self._limit = None if self.threads == size else self.threads
-        pace = AdaptivePrefetch(self.threads, queue.settings.behaviour.lease_us, options.backlog)
-        self.executions = HandlerExecutions(queue, roster, pace, quota)
+        prefetch = AdaptivePrefetch(self.threads, queue.settings.behaviour.lease_us, options.backlog)
+        self.executions = HandlerExecutions(queue, registry, prefetch, quota)
         self.executions.stack_of = pools.stack_of
-        self._paces: dict[LineKey, AdaptivePrefetch] = {Kind.THREAD: pace}
-        for key in roster.lines:
+        self._prefetches: dict[LineKey, AdaptivePrefetch] = {Kind.THREAD: prefetch}
+        for key in registry.lines:
             # A batch handler has a thread in each of its queues: in those of a pattern only once it has a message.
-            if not (options.followed and roster.batch_of(key)):
+            if not (options.followed and registry.batch_of(key)):
                 self._line(key)
 
     def _line(self, key: LineKey) -> WaitingLine:
@@ -146,7 +152,7 @@ class WaitingLines:
         with self._lock:
             if (line := self._lines.get(key)) is None:
                 line = self._lines[key] = self._made(key)
-                self._quota.counts(line.ready)
+                self._quota.count_line(line.ready)
                 if self._shut:  # a claim was under way
                     _shut(line)
                 if self._started:
@@ -155,13 +161,13 @@ class WaitingLines:
 
     def _made(self, key: LineKey) -> WaitingLine:
         queue, pool, executions = self._queue, self._pools.of(key), self.executions
-        batch = self._roster.batch_of(key)
-        if (pace := self._paces.get(key)) is None:
+        batch = self._registry.batch_of(key)
+        if (prefetch := self._prefetches.get(key)) is None:
             waiting = batch.size if batch else self._options.backlog
-            pace = self._paces[key] = AdaptivePrefetch(pool.size, queue.settings.behaviour.lease_us, waiting)
-            executions.took[key] = pace.took
-        ready = ReadyDeliveries(queue.clock, pace, self._limit if key is Kind.THREAD else None)
-        credit = ClaimCredit(pool.free, ready, pace, weight=self._options.weight, wake=queue.core.claimer.wake)
+            prefetch = self._prefetches[key] = AdaptivePrefetch(pool.size, queue.settings.behaviour.lease_us, waiting)
+            executions.line_took[key] = prefetch.took
+        ready = ReadyDeliveries(queue.clock, prefetch, self._limit if key is Kind.THREAD else None)
+        credit = ClaimCredit(pool.free, ready, prefetch, weight=self._options.weight, wake=queue.core.claimer.wake)
         perform = self._pools.perform_batch
         carries = BatchExecutions(executions, ready.manager, batch, queue.clock, perform) if batch else executions
         return WaitingLine(
@@ -172,7 +178,7 @@ class WaitingLines:
             ready=ready,
             credit=credit,
             pool=pool,
-            pace=pace,
+            prefetch=prefetch,
         )
 
     def __iter__(self) -> Iterator[WaitingLine]:
@@ -218,28 +224,28 @@ class WaitingLines:
 
     def accept(self, deliveries: list[Delivery]) -> list[Delivery]:
         """Add claimed deliveries; returns those to give back because it was shut."""
-        if (only := self._roster.only_line) is not None:
+        if (only := self._registry.only_line) is not None:
             return _accepted(self._line(only), deliveries)
         sorted_in: dict[LineKey, list[Delivery]] = {}
         for delivery in deliveries:
-            sorted_in.setdefault(self._roster.line_of(delivery.headers.get(TASK)), []).append(delivery)
+            sorted_in.setdefault(self._registry.line_of(delivery.headers.get(TASK)), []).append(delivery)
         return [late for key, found in sorted_in.items() for late in _accepted(self._line(key), found)]
 
     @property
     def delivery_factory(self) -> DeliveryFactory:
         """Makes deliveries: for `async def` handlers those whose calls are awaited, for all others those that block."""
-        roster, plain = self._roster, self._queue.delivery
+        registry, plain = self._registry, self._queue.delivery
         awaited: DeliveryFactory | None = None
 
         def made(row: str, claimed: Sequence[ClaimedMessage], lease: Lease | None) -> list[BaseDelivery]:
             nonlocal awaited
-            if not roster.awaited_lines:
+            if not registry.awaited_lines:
                 return plain(row, claimed, lease)
             awaited = awaited or self._pools.awaited(self._queue)
             deliveries: list[BaseDelivery] = []
             for one in claimed:
-                line = roster.line_of((one.envelope.headers or {}).get(TASK))
-                deliveries += (awaited if line in roster.awaited_lines else plain)(row, (one,), lease)
+                line = registry.line_of((one.envelope.headers or {}).get(TASK))
+                deliveries += (awaited if line in registry.awaited_lines else plain)(row, (one,), lease)
             return deliveries
 
         return made
@@ -248,11 +254,11 @@ class WaitingLines:
         """The deliveries to give back because none of their line was taken for too long."""
         return [delivery for line in self for delivery in line.ready.hoarded(now)]
 
-    def rests(self) -> None:
-        """The claim thread of this queue has nothing to do for it now."""
+    def end_promises(self) -> None:
+        """Release the slots that were promised: the claim thread has nothing to do for this queue now."""
         wants = not self._scheduler.has_nothing_due(self._now())
         for line in self:
-            line.credit.rests(wants=wants)
+            line.credit.end_promise(wants=wants)
 
     def shut(self) -> list[Delivery]:
         """Accept no more; returns the deliveries to give back. At-most-once ones stay, to be handled."""
@@ -267,7 +273,7 @@ class WaitingLines:
     def forget(self) -> None:
         """Count no deliveries that wait any more."""
         for line in self:
-            self._quota.forgets(line.ready)
+            self._quota.forget_line(line.ready)
 
 
 def _shut(line: WaitingLine) -> list[Delivery]:

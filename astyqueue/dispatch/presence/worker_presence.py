@@ -119,7 +119,7 @@ class WorkerPresence:
         """Log the stacks of all threads."""
         log_stacks(logging.WARNING, "stacks", stacks_of(), state=self.state, **self._busy())
 
-    def drains(self) -> None:
+    def report_draining(self) -> None:
         """Report from now on that the dispatcher ends."""
         self._draining = True
         self.report_soon()

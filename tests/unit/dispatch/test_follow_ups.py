@@ -128,9 +128,9 @@ def test_a_message_delivered_again_while_it_is_handled_keeps_its_follow_ups(cloc
         clock.advance("11s")
         executions.carry_out(taken())
 
-    roster = HandlerRegistry()
-    roster.add(Handler("slow", slow), None)
-    executions = HandlerExecutions(queue, roster, AdaptivePrefetch(2, 10 * SECOND, None), MessageQuota(None))
+    registry = HandlerRegistry()
+    registry.add(Handler("slow", slow), None)
+    executions = HandlerExecutions(queue, registry, AdaptivePrefetch(2, 10 * SECOND, None), MessageQuota(None))
     executions.carry_out(taken())
     queue.run(queue.core.claimer.flush())
     assert bodies(queue) == ["second"]
