@@ -243,7 +243,7 @@ class AppRuntime:
     def reconcile_all(self, *, prune: bool, dry_run: bool) -> dict[str, Reconciled]:
         """Apply the declared schedules in every queue of the store; see `App.reconcile_all`."""
         there = set(self.connected(create=not dry_run).queues())
-        instructions = Instructions(counts=True, prunes=prune, dry_run=dry_run)
+        instructions = Instructions(becomes_current=True, prunes=prune, dry_run=dry_run)
         found: dict[str, Reconciled] = {}
         for name in sorted({*there, *self.schedules.queues}):
             created = name not in there

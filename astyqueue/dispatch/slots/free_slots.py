@@ -10,14 +10,11 @@ import heapq
 import threading
 from collections.abc import Callable
 from itertools import count
-from typing import Final
 
+from astyqueue.dispatch.consumers import stride_of
 from astyqueue.dispatch.flow_control import AdaptivePrefetch
 from astyqueue.dispatch.slots.ready_deliveries import ReadyDeliveries
 from astyqueue.waiting import BargingLock
-
-#: The distance between two claims of a queue of weight 1: a multiple of small weights, so that theirs are exact.
-_STRIDE: Final = 720_720
 
 
 class FreeSlots:
@@ -134,7 +131,7 @@ class FreeSlots:
         with self._lock:
             queue.known, queue.asked = True, False
             queue.granted -= messages
-            queue.position = max(queue.position, self._position) + messages * (_STRIDE // queue.weight)
+            queue.position = max(queue.position, self._position) + messages * stride_of(queue.weight)
             kept = min(messages, queue.promised)
             queue.promised -= kept
             self._promised -= kept

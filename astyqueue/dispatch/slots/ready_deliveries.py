@@ -15,7 +15,7 @@ class ReadyDeliveries:
     """The deliveries of a queue that wait, and the slots that take them: consumers of its `manager`."""
 
     def __init__(self, clock: Clock, prefetch: AdaptivePrefetch, limit: int | None) -> None:
-        """At most `limit` deliveries are with slots at a time. `prefetch` is told of those that waited for too long."""
+        """At most `limit` deliveries are with slots at a time. Those that waited for too long shrink `prefetch`."""
         self.manager: ConsumerManager[Delivery] = ConsumerManager(clock.now, running=limit)
         self._prefetch = prefetch
         self._lock = threading.Lock()
