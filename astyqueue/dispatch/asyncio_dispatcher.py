@@ -61,7 +61,7 @@ class Dispatcher:
 
     @property
     def threads(self) -> tuple[threading.Thread, ...]:
-        """All its threads: one that supervises, one that reports, up to four that claim, and those that handle.
+        """All its threads: the monitor, one that reports, up to four that claim, and those that handle.
 
         One that finds queues is there if the dispatcher has patterns.
         """

@@ -9,8 +9,9 @@ from fnmatch import fnmatchcase
 from typing import Final, Protocol
 
 from astyqueue.clock import Clock
+from astyqueue.dispatch.execution.waiting_lines import QueueOptions
 from astyqueue.dispatch.handlers.handler_registry import HandlerRegistry
-from astyqueue.dispatch.subscription import QueueIdentity, QueueOptions
+from astyqueue.dispatch.subscription import QueueIdentity
 from astyqueue.dispatch.worker_log import log_event, log_unexpected_error
 from astyqueue.errors import AstyqueueError, BadInput, Closed, NotFound
 from astyqueue.log_throttle import RateLimitedLog
@@ -55,7 +56,7 @@ class QueuePattern:
 
     pattern: str
     directory: QueueDirectory
-    roster: HandlerRegistry
+    registry: HandlerRegistry
     options: QueueOptions
     limit_of: Callable[[str], int | None] = _without_limit
 
@@ -127,7 +128,7 @@ class PatternWatch:
     ) -> None:
         """`join` gets each queue that appeared, `leave` each that is not in the store any more.
 
-        Whoever gets a queue has it closed at the end: see `close_soon`.
+        `join` has each queue closed at its end by `close_soon`.
         """
         self._patterns = tuple(patterns)
         self._named = set(named)

@@ -86,8 +86,8 @@ class Release:
 class Instructions:
     """How to reconcile: by default as a starting process does, else as an operator requests.
 
-    `becomes_current`: this release does, regardless of others. `prunes`: schedules that it does not declare are
-    removed. `dry_run`: changes are reported but not made.
+    With `becomes_current` this release is current from then on, regardless of others. `prunes`: schedules that it does
+    not declare are removed. `dry_run`: changes are reported but not made.
     """
 
     becomes_current: bool = False
@@ -223,9 +223,8 @@ class _Reconciling:
         """The record with this release as the current one; unchanged if another one is, or none was ever declared."""
         record = self._decoded(value)
         following = self._following(record)
-        if not (self._instructions.becomes_current or self._is_newer_than(record)) or (
-            value is None and not self._declared
-        ):
+        becomes_current = self._instructions.becomes_current or self._is_newer_than(record)
+        if not becomes_current or (value is None and not self._declared):
             return value
         is_current = record.release == self._release and record.order == following.order
         return value if is_current else following.encode()

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from astyqueue.clock import Clock
-from astyqueue.dispatch.handlers.handler import Handler, Kind
+from astyqueue.dispatch.handlers.handler import Handler, Kind, refuse_no_time
 from astyqueue.dispatch.handlers.middleware import AnyMiddleware, check_middleware
 from astyqueue.dispatch.queue_patterns import is_pattern
 from astyqueue.dispatch.worker_log import some
@@ -65,6 +65,7 @@ class AppRuntime:
         self._url = options.url
         self._spool = options.spool
         self._settings: dict[str, dict[str, object]] = {}
+        self._declared: set[str] = set()
         self._lock = threading.RLock()
         self._connection: Connection | None = None
         self._opened: dict[str, MessageQueue] = {}
@@ -126,12 +127,13 @@ class AppRuntime:
         return list(self._settings) or [DEFAULT_QUEUE]
 
     def declare_queue(self, name: str, settings: dict[str, object]) -> None:
-        """Declare the settings of a queue; BadInput for a second time."""
+        """Declare the settings of a queue; BadInput for a queue that was declared before, with whatever settings."""
         check_queue_name(name)
         check_names(settings)
-        if self._settings.get(name):
-            message = f"queue {name!r} was declared before with other settings: declare it once"
+        if name in self._declared:
+            message = f"queue {name!r} was declared before: declare it once"
             raise BadInput(message)
+        self._declared.add(name)
         self._settings[name] = settings
 
     def add(self, task: BaseTask[..., object]) -> None:
@@ -143,7 +145,7 @@ class AppRuntime:
             )
             raise BadInput(message)
         if options.timeout is not None:
-            as_microseconds(options.timeout)
+            refuse_no_time(as_microseconds(options.timeout))
         MessageEncoder(Settings(name=check_queue_name(options.queue)), 0).compose(
             None, Message(None, max_attempts=options.max_attempts)
         )

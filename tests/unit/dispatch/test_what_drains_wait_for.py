@@ -145,6 +145,40 @@ def test_a_dispatcher_tells_that_it_gave_up_a_handler_that_ran_on_also_once_its_
     assert dispatcher.abandoned
 
 
+def test_all_who_wait_for_the_end_are_called_exactly_once_whatever_ends_it_and_whoever_asks_again(
+    still: Stage,
+) -> None:
+    ended: list[str] = []
+    dispatcher = Dispatcher.builder().queue(still.queue).handler(print).build()
+    dispatcher.when_finished(lambda: ended.append("first"))
+    dispatcher.when_finished(lambda: ended.append("second"))
+    for _ in range(2):
+        dispatcher.drain()
+    dispatcher.stop()
+    dispatcher.when_finished(lambda: ended.append("late"))
+    dispatcher.stop()
+    assert ended == ["first", "second", "late"]
+
+
+def test_what_waits_for_the_end_is_called_once_if_it_is_given_while_the_monitor_finishes(
+    still: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended: list[str] = []
+    dispatcher = still.begin(Dispatcher.builder().queue(still.queue).handler(print).build())
+    finish = dispatcher._monitor.on_finished  # noqa: SLF001 - called once `finished` is set
+
+    def finish_late() -> None:
+        dispatcher.when_finished(lambda: ended.append("meanwhile"))
+        finish()
+
+    monkeypatch.setattr(dispatcher._monitor, "on_finished", finish_late)  # noqa: SLF001 - as above
+    dispatcher.when_finished(lambda: ended.append("before"))
+    dispatcher.drain()
+    [monitor] = [thread for thread in dispatcher.threads if thread.name == "astyqueue:monitor"]
+    monitor.join(DEADLINE)
+    assert sorted(ended) == ["before", "meanwhile"]
+
+
 @pytest.mark.parametrize("timeout", [0, None])
 def test_a_drain_abandons_handlers_only_if_they_run_on_after_its_timeout(still: Stage, timeout: int | None) -> None:
     gate = Gate()
