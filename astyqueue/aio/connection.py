@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Awaitable, Iterable, Mapping
 from functools import partial
 from types import TracebackType
 from typing import Self
@@ -17,6 +17,7 @@ from astyqueue.observe.observers import Observer, Observers
 from astyqueue.protocol.admin.settings import list_queues
 from astyqueue.protocol.coordination.presence import read_presences, request
 from astyqueue.protocol.steps import arun
+from astyqueue.queue.builder import QueueBuilder
 from astyqueue.queue.connection import Connection as Blocking
 from astyqueue.queue.hooks import Hook
 from astyqueue.queue.row_sharing.idle_queues import ActivityWatch
@@ -62,11 +63,25 @@ class Connection:
 
         With a spool, open each queue once: each call takes a thread, and a folder of its own in the spool.
         """
+        return await self._builder(name, settings).build()
+
+    async def existing_queue(self, name: str, **settings: object) -> MessageQueue:
+        """The queue of this name, as it is stored; NotFound if the store does not have it: nothing is created.
+
+        LayoutDiffers if it has another layout than the one given. Otherwise as `queue`.
+        """
+        return await self._builder(name, settings).existing().build()
+
+    async def release(self, queue: MessageQueue) -> None:
+        """Close a queue of this connection, as a dispatcher does with one that a pattern found and that has left."""
+        await queue.close()
+
+    def _builder(self, name: str, settings: Mapping[str, object]) -> QueueBuilder[Awaitable[MessageQueue]]:
         builder = MessageQueue.builder().store(self._blocking).clock(self.clock).triggers(self.triggers)
         builder.watch(self._watch.here()).observer(*self._observers).hook(*self._hooks)
         if self._spools is not None:
             builder.spooled(self._spools)
-        return await builder.name(name).options(**settings).build()
+        return builder.name(name).options(**settings)
 
     async def queues(self) -> list[str]:
         """The names of the queues in this store."""

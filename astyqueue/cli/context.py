@@ -1,4 +1,4 @@
-"""What the commands share: `--url`, `--json`, `-v`, `--yes`, moments, queues that must exist, and Ctrl-C."""
+"""What the commands share: `--url`, `--json`, `-v`, `--yes`, queues that must exist, and Ctrl-C."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import datetime
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -48,7 +47,6 @@ class Deletion:
 
     def __init__(self, connection: Connection, queue: str) -> None:
         """Delete from this queue, which exists."""
-        from astyqueue.queue.connection import Connection as Counted
         from astyqueue.queue.hooks import Hook
 
         deletion = self
@@ -58,7 +56,8 @@ class Deletion:
                 deletion.count += 1
 
         self.count = 0
-        self.queue = Counted(connection.store, connection.clock, hooks=(Counting(),)).queue(queue)
+        counting = type(connection)(connection.store, connection.clock, hooks=(Counting(),))
+        self.queue = counting.existing_queue(queue)
 
     def run(self, delete: Callable[[MessageQueue], T], what: str) -> T:
         """What `delete` returns; `what` it deletes, in the singular."""
@@ -80,7 +79,7 @@ class Session:
     def queue(self, name: str) -> MessageQueue:
         """An existing queue; if there is none of this name, NotFound lists those there are."""
         self.check(name)
-        return self.connection.queue(name)
+        return self.connection.existing_queue(name)
 
     def deletion(self, name: str) -> Deletion:
         """A deletion from an existing queue; NotFound as `queue`."""
@@ -158,19 +157,6 @@ def must_be_meant(yes: bool, what: str) -> None:  # noqa: FBT001 - the value of 
     if not yes:
         message = f"{what} Nothing was changed: add --yes to confirm."
         raise BadInput(message)
-
-
-def past(text: str | None) -> datetime | None:
-    """Like `moment`, but None for None."""
-    return None if text is None else moment(text)
-
-
-def moment(text: str) -> datetime:
-    """Parse an ISO 8601 moment, or an age: "2h" is two hours ago."""
-    from astyqueue.clock import SystemClock, instant
-    from astyqueue.durations import parsed_past
-
-    return instant(parsed_past(text, SystemClock().now()))
 
 
 @contextmanager

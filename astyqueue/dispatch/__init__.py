@@ -9,7 +9,7 @@
 - `running_executions`: the calls that are under way.
 - `pools`: what runs handlers: `slots` are threads, an event loop is for coroutines, `processes` are children.
 - `consumers`: which of the slots gets which message.
-- `handler_supervisor`: timeouts, threads that died, and the end.
+- `handler_monitor`: the thread for timeouts, threads that died, and the end.
 - `presence`: the reports to the store. `workload`: what they see of the dispatcher.
 - `worker_log`: the log lines. `stacks`: the stacks in them.
 

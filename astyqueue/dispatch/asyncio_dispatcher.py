@@ -61,7 +61,7 @@ class Dispatcher:
 
     @property
     def threads(self) -> tuple[threading.Thread, ...]:
-        """All its threads: one that supervises, one that reports, up to four that claim, and those that handle.
+        """All its threads: the monitor, one that reports, up to four that claim, and those that handle.
 
         One that finds queues is there if the dispatcher has patterns.
         """
@@ -71,6 +71,15 @@ class Dispatcher:
     def running(self) -> bool:
         """Whether it was started and has not finished."""
         return self.blocking.running
+
+    @property
+    def abandoned(self) -> bool:
+        """Whether it gave up a handler that still ran, past its timeout or at the end of a drain.
+
+        A thread in which such a handler runs, or for which it waits, may go on for any time. Once True it stays so,
+        whatever becomes of the handler.
+        """
+        return self.blocking.abandoned
 
     async def start(self) -> Self:
         """Begin, with coroutines in this event loop. Closed if it was drained before: build another one."""

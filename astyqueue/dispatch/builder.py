@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, Generic, Self, TypeVar
 
 from astyqueue.clock import Clock
+from astyqueue.dispatch.execution.waiting_lines import QueueOptions
 from astyqueue.dispatch.flow_control import MessageQuota
 from astyqueue.dispatch.handlers.handler import (
     AsyncCall,
@@ -17,26 +18,29 @@ from astyqueue.dispatch.handlers.handler import (
     Handler,
     Kind,
     handler_name,
+    refuse_no_time,
     wanted_kind,
 )
 from astyqueue.dispatch.handlers.handler_registry import HandlerRegistry
 from astyqueue.dispatch.handlers.middleware import AnyMiddleware, HandlerWrapping, check_middleware
-from astyqueue.dispatch.pools import CoroutineOptions, HandlerPools
+from astyqueue.dispatch.pools import BLOCKED_AFTER, CoroutineOptions, HandlerPools
 from astyqueue.dispatch.processes.child_process import ProcessOptions
 from astyqueue.dispatch.processes.children import ProcessChildren, available_processors
 from astyqueue.dispatch.processes.stray_forks import ending_forked_children
 from astyqueue.dispatch.queue_patterns import QueueDirectory, QueuePattern
-from astyqueue.dispatch.subscription import QueueIdentity, QueueOptions, Subscription
+from astyqueue.dispatch.subscription import QueueIdentity, Subscription
 from astyqueue.durations import Duration, as_microseconds
 from astyqueue.errors import BadSetting
 from astyqueue.model.envelope import ATTEMPTS_MOST
 from astyqueue.queue.queue import MessageQueue
+from astyqueue.text import duration_setting_text
+from astyqueue.units import SECOND
 
 D = TypeVar("D")
 #: The number of handler threads for queues that are given none.
 THREADS: Final = 8
-#: A coroutine that keeps the event loop for longer than this is logged, unless another time is given.
-BLOCKED_AFTER: Final = "1s"
+#: With less (microseconds), a coroutine that merely waits would be logged.
+_BLOCKED_AFTER_LEAST: Final = SECOND // 1_000
 #: The whole numbers that each option takes.
 _THREADS: Final = range(1, 1_025)
 _PROCESSES: Final = range(1, 1_025)
@@ -59,7 +63,7 @@ class _Wanted:
     pattern: str = ""
     directory: QueueDirectory | None = None
     weight: int = 1
-    roster: HandlerRegistry = field(default_factory=HandlerRegistry)
+    registry: HandlerRegistry = field(default_factory=HandlerRegistry)
     threads: int | None = None
     backlog: int | None = None
     limit: int | Callable[[str], int | None] | None = None
@@ -115,7 +119,7 @@ class DispatcherPlan:
     subscriptions: tuple[Subscription, ...] = ()
     patterns: tuple[QueuePattern, ...] = ()
 
-    def roster_of(
+    def registry_of(
         self,
         call: Call | AsyncCall | BatchCall | None,
         options: HandlerOptions,
@@ -123,22 +127,22 @@ class DispatcherPlan:
         tasks: Iterable[str],
     ) -> HandlerRegistry:
         """The handlers of one queue; BadSetting if there are none, or one cannot run."""
-        roster = HandlerRegistry()
+        registry = HandlerRegistry()
         if call is not None:
-            roster.add(options.handler(call), options.task)
+            registry.add(options.handler(call), options.task)
         if factory is not None:
             limit, allowed = _limits(options.timeout, options.max_attempts)
-            roster.ask(factory, timeout=limit, max_attempts=allowed)
-            roster.names.update(tasks)
-        if roster.empty:
+            registry.set_factory(factory, timeout=limit, max_attempts=allowed)
+            registry.names.update(tasks)
+        if registry.empty:
             message = "a queue needs a handler: give a function, or factory="
             raise BadSetting(message)
-        roster.wrap(self.wrapping)
-        return roster
+        registry.wrap(self.wrapping)
+        return registry
 
-    def subscription(self, queue: MessageQueue, roster: HandlerRegistry, options: QueueOptions) -> Subscription:
+    def subscription(self, queue: MessageQueue, registry: HandlerRegistry, options: QueueOptions) -> Subscription:
         """A queue that shares the slots."""
-        return Subscription(queue, roster, self.pools, options=options, quota=self.quota)
+        return Subscription(queue, registry, self.pools, options=options, quota=self.quota)
 
 
 class DispatcherBuilder(Generic[D]):
@@ -214,10 +218,15 @@ class DispatcherBuilder(Generic[D]):
     def coroutines(self, in_flight: int, *, blocked_after: Duration = BLOCKED_AFTER) -> Self:
         """Have at most `in_flight` `async def` handlers in flight (Default: 1000), on one event loop of this process.
 
-        A handler that keeps the loop for longer than `blocked_after` is named in the log, with the stack.
+        A handler that keeps the loop for longer than `blocked_after` (1 ms or more) is named in the log, with the
+        stack.
         """
         most = _count("in_flight", in_flight, _COROUTINES)
-        self._coroutines = CoroutineOptions(most, as_microseconds(blocked_after))
+        longest = as_microseconds(blocked_after)
+        if longest < _BLOCKED_AFTER_LEAST:
+            message = f"blocked_after is {duration_setting_text(longest)}: give at least 1ms"
+            raise BadSetting(message)
+        self._coroutines = CoroutineOptions(most, longest)
         return self
 
     def processes(
@@ -268,7 +277,7 @@ class DispatcherBuilder(Generic[D]):
         event loop if it is `async def`.
         """
         options = HandlerOptions(task, kind, batch, timeout=timeout, max_attempts=max_attempts)
-        self._last.roster.add(options.handler(call), task)
+        self._last.registry.add(options.handler(call), task)
         return self._sized(threads, backlog)
 
     def handlers(
@@ -287,8 +296,8 @@ class DispatcherBuilder(Generic[D]):
         names known in advance, which the log lists as handled here.
         """
         limit, allowed = _limits(timeout, max_attempts)
-        self._last.roster.ask(factory, timeout=limit, max_attempts=allowed)
-        self._last.roster.names.update(tasks)
+        self._last.registry.set_factory(factory, timeout=limit, max_attempts=allowed)
+        self._last.registry.names.update(tasks)
         return self._sized(threads, backlog)
 
     def middleware(self, *middleware: AnyMiddleware) -> Self:
@@ -324,19 +333,19 @@ class DispatcherBuilder(Generic[D]):
             self._middleware, guard=ending_forked_children, children=children, cancel=pools.interrupt
         )
         for wanted in self._wanted:
-            if wanted.roster.empty:
+            if wanted.registry.empty:
                 message = f"queue {wanted.name!r} has no handler: .handler(function), for example"
                 raise BadSetting(message)
-            wanted.roster.wrap(wrapping)
+            wanted.registry.wrap(wrapping)
         plan = DispatcherPlan(clock, pools, MessageQuota(self._limits.messages), wrapping, self._limits.stalled)
         return self._build(
             replace(
                 plan,
                 subscriptions=tuple(
-                    plan.subscription(one.queue, one.roster, one.options) for one in self._wanted if one.queue
+                    plan.subscription(one.queue, one.registry, one.options) for one in self._wanted if one.queue
                 ),
                 patterns=tuple(
-                    QueuePattern(one.pattern, one.directory, one.roster, one.options, one.limit_of)
+                    QueuePattern(one.pattern, one.directory, one.registry, one.options, one.limit_of)
                     for one in self._wanted
                     if one.directory
                 ),
@@ -345,7 +354,7 @@ class DispatcherBuilder(Generic[D]):
 
     def _children(self, clock: Clock) -> ProcessChildren | None:
         """The child processes, if they were asked for or a handler is for them."""
-        wanted = any(Kind.PROCESS in one.roster.kinds for one in self._wanted)
+        wanted = any(Kind.PROCESS in one.registry.kinds for one in self._wanted)
         if self._processes is None and not wanted:
             return None
         return ProcessChildren(clock, self._processes or ProcessOptions(available_processors()))
@@ -376,9 +385,7 @@ class DispatcherBuilder(Generic[D]):
 def _limits(timeout: Duration | None, max_attempts: int | None) -> tuple[int | None, int | None]:
     """Check the options of a handler; returns its timeout in microseconds and its attempts."""
     limit = None if timeout is None else as_microseconds(timeout)
-    if limit == 0:
-        message = "a timeout of 0 leaves a handler no time: give a longer one, or leave it out"
-        raise BadSetting(message)
+    refuse_no_time(limit)
     return limit, None if max_attempts is None else _count("max_attempts", max_attempts, _ATTEMPTS)
 
 

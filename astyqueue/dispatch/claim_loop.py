@@ -7,7 +7,6 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
-from astyqueue.clock import Clock
 from astyqueue.dispatch.worker_log import log_event, log_unexpected_error
 from astyqueue.errors import AstyqueueError, Closed, NotFound, StoreError, StoreGone
 from astyqueue.protocol.steps import Steps
@@ -139,21 +138,17 @@ class ClaimLoop:
             yield Rest(self._wakeup, until)
 
 
-def rest_until(wakeup: Wakeup, clock: Clock, pause: int, *, unless: Callable[[], bool]) -> None:
-    """Wait for `pause` microseconds, or until `wakeup` is set and `unless` returns True."""
-    until = clock.monotonic() + pause
-    while clock.monotonic() < until and not unless():
-        wakeup.wait(until)
-
-
 def flush(queue: MessageQueue, claimer: Claimer) -> None:
     """Record all outcomes that were handed in, and run the hooks for them.
 
     Store errors are retried twice; then the log says `outcomes_not_recorded`.
     """
     problem: AstyqueueError = StoreError()
+    wakeup = Wakeup(queue.clock)  # nothing sets it: it wakes when the clock of the queue has come so far
     for pause in _TRIES:
-        rest_until(Wakeup(queue.clock), queue.clock, pause, unless=_never)
+        until = queue.clock.monotonic() + pause
+        while queue.clock.monotonic() < until:
+            wakeup.wait(until)
         try:
             queue.run(claimer.flush())
         except Closed as error:
@@ -166,7 +161,3 @@ def flush(queue: MessageQueue, claimer: Claimer) -> None:
             return
     hint = "messages whose outcome is not recorded are handed out again when their leases run out"
     log_event(logging.ERROR, "outcomes_not_recorded", queue=queue.name, error=reason_of(problem), hint=hint)
-
-
-def _never() -> bool:
-    return False

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from astyqueue.dispatch.builder import DispatcherBuilder, DispatcherPlan, HandlerOptions, queue_options
-from astyqueue.dispatch.handler_supervisor import HandlerSupervisor
+from astyqueue.dispatch.handler_monitor import HandlerMonitor
 from astyqueue.dispatch.handlers.handler import AsyncCall, BatchCall, Call, Factory
 from astyqueue.dispatch.presence.worker_presence import WorkerPresence
 from astyqueue.dispatch.served_queues import ServedQueues
@@ -42,15 +42,17 @@ class Dispatcher:
     def __init__(self, plan: DispatcherPlan) -> None:
         """Use `Dispatcher.builder()`."""
         self._plan = plan
-        self._monitor = HandlerSupervisor(plan.pools, plan.clock, plan.max_stalled, self._on_end)
+        self._monitor = HandlerMonitor(plan.pools, plan.clock, plan.max_stalled, self._on_end)
         plan.quota.on_end = self._on_quota
         workload = DispatcherWorkload(plan, self._monitor, partial(self.drain, wait=False))
         self.presence = WorkerPresence(workload, plan.clock)
         self._monitor.on_left = self.presence.end
         self._monitor.on_finished = self._finish
-        self._when_finished: Callable[[], None] | None = None
+        self._when_finished: list[Callable[[], None]] = []
+        self._finish_lock = threading.RLock()  # a signal handler may come in the middle of a call of its own thread
         self._threads: list[threading.Thread] = []
-        #: Whether `run` of the monitor ends it: set before that begins, as a signal handler may drain in between.
+        #: Whether the monitor was started or is about to be: `drain` then leaves the end to it. Set first, as a signal
+        #: handler may drain in between.
         self._begun = False
         self._pid = os.getpid()
         #: The permanent error that ended it, if one did.
@@ -150,7 +152,7 @@ class Dispatcher:
         """
         options = queue_options(weight, threads, backlog, limit)
         handling = HandlerOptions(task, kind, batch, timeout=timeout, max_attempts=max_attempts)
-        self._served.add(queue, self._plan.roster_of(call, handling, factory, tasks), options)
+        self._served.add(queue, self._plan.registry_of(call, handling, factory, tasks), options)
 
     def remove_queue(self, queue: MessageQueue) -> None:
         """Claim no more from this queue, also while it runs. NotFound for a queue that it does not serve.
@@ -175,15 +177,21 @@ class Dispatcher:
             raise self.broken_by
 
     def when_finished(self, call: Callable[[], None]) -> None:
-        """Have any thread call this once all outcomes are recorded; at once if they are."""
-        self._when_finished = call
+        """Have any thread call this exactly once, when all outcomes are recorded; at once if they are."""
+        with self._finish_lock:
+            self._when_finished.append(call)
         if self._monitor.finished.is_set():
-            call()
+            self._call_waiting()
 
     def _finish(self) -> None:
         atexit.unregister(self._at_exit)
-        if self._when_finished is not None:
-            self._when_finished()
+        self._call_waiting()
+
+    def _call_waiting(self) -> None:
+        with self._finish_lock:
+            waiting, self._when_finished = self._when_finished, []
+        for call in waiting:
+            call()
 
     def _on_end(self, error: Exception | None) -> None:
         """Stop: a queue can no longer be served, or too many handlers are stuck."""
@@ -196,13 +204,13 @@ class Dispatcher:
 
     def _end_within(self, microseconds: int | None) -> None:
         """Request a drain. Any thread calls this, also one that must not wait."""
-        self.presence.drains()
+        self.presence.report_draining()
         self._monitor.drain(microseconds)
         self._served.end()
 
     @property
     def threads(self) -> tuple[threading.Thread, ...]:
-        """All its threads: one that supervises, one that reports, up to four that claim, and those that handle.
+        """All its threads: the monitor, one that reports, up to four that claim, and those that handle.
 
         One that finds queues is there if the dispatcher has patterns.
         """
@@ -212,6 +220,15 @@ class Dispatcher:
     def running(self) -> bool:
         """Whether it was started and has not finished."""
         return self._begun and not self._monitor.finished.is_set()
+
+    @property
+    def abandoned(self) -> bool:
+        """Whether it gave up a handler that still ran, past its timeout or at the end of a drain.
+
+        A thread in which such a handler runs, or for which it waits, may go on for any time. Once True it stays so,
+        whatever becomes of the handler.
+        """
+        return self._monitor.abandoned
 
     def drain(self, timeout: Duration | None = DRAINED_WITHIN, *, wait: bool = True) -> None:
         """Stop claiming, let running handlers finish, and return when all outcomes are recorded.

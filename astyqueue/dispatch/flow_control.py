@@ -125,11 +125,11 @@ class MessageQuota:
         self._ended = 0
         self._lines: list[Sized] = []
 
-    def counts(self, line: Sized) -> None:
+    def count_line(self, line: Sized) -> None:
         """Count the deliveries that wait in this line as claimed."""
         self._lines.append(line)
 
-    def forgets(self, line: Sized) -> None:
+    def forget_line(self, line: Sized) -> None:
         """Count the deliveries in this line no longer."""
         self._lines = [other for other in self._lines if other is not line]
 

@@ -15,11 +15,11 @@ from astyqueue.dispatch.handlers.handler import Kind, LineKey
 from astyqueue.dispatch.running_executions import BegunExecution, Execution
 from astyqueue.dispatch.slots import FreeSlots, SlotPool
 from astyqueue.dispatch.stacks import stack_of
+from astyqueue.durations import as_microseconds
 from astyqueue.errors import ThreadsDied
 from astyqueue.queue.delivery.base_delivery import DeliveryFactory
 from astyqueue.queue.delivery.delivery import Delivery
 from astyqueue.queue.queue import MessageQueue
-from astyqueue.units import SECOND
 
 if TYPE_CHECKING:
     import asyncio
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 #: The default number of coroutines in flight.
 IN_FLIGHT: Final = 1_000
-#: A handler that keeps the event loop for longer than this (microseconds) is named in the log.
-BLOCKED_AFTER: Final = SECOND
+#: A coroutine that keeps the event loop for longer than this is logged, unless another time is given.
+BLOCKED_AFTER: Final = "1s"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class CoroutineOptions:
     """How many coroutines are in flight at most, and for how long one may keep the event loop (microseconds)."""
 
     in_flight: int = IN_FLIGHT
-    blocked_after: int = BLOCKED_AFTER
+    blocked_after: int = as_microseconds(BLOCKED_AFTER)
 
 
 class HandlerPools:
@@ -140,7 +140,7 @@ class HandlerPools:
         if self._started:
             try:
                 pool.start()
-            except RuntimeError:  # no thread can be started: the supervisor tries again, and says why it cannot
+            except RuntimeError:  # no thread can be started: the monitor tries again, and says why it cannot
                 pool.on_change()
         if self._shut:  # the last claim of a queue has brought the first message for it
             pool.shut()
@@ -219,7 +219,8 @@ class HandlerPools:
 
     def is_idle(self, held: Mapping[Pool, int]) -> bool:
         """Whether no handler runs in any pool, except in the threads that are `held` by handlers that were given up."""
-        return all(pool.is_idle(held.get(pool, 0)) for pool in self)
+        slots_are_idle = all(pool.is_idle(held.get(pool, 0)) for pool in tuple(self._slots))
+        return slots_are_idle and (self._coroutines is None or self._coroutines.is_idle())
 
     def is_beginning(self, begun: Container[int]) -> bool:
         """Whether a delivery was taken whose execution has not begun; `begun` are the threads of those that have."""
@@ -235,12 +236,12 @@ class HandlerPools:
     def remove_queue(lines: WaitingLines) -> None:
         """Take no more deliveries of this queue."""
         for line in lines:
-            line.pool.remove_queue(line)
+            line.pool.remove_line(line)
 
     def forget_queue(self, lines: WaitingLines) -> None:
         """Forget a queue of which nothing runs any more, and end the threads of its batch handlers."""
         for line in lines:
-            line.pool.forget_queue(line)
+            line.pool.forget_line(line)
             if isinstance(line.pool, SlotPool) and line.pool not in (self.threads_of_handlers, self._processes):
                 line.pool.shut()
                 self._slots.remove(line.pool)

@@ -9,10 +9,11 @@ from fnmatch import fnmatchcase
 from typing import Final, Protocol
 
 from astyqueue.clock import Clock
+from astyqueue.dispatch.execution.waiting_lines import QueueOptions
 from astyqueue.dispatch.handlers.handler_registry import HandlerRegistry
-from astyqueue.dispatch.subscription import QueueIdentity, QueueOptions
+from astyqueue.dispatch.subscription import QueueIdentity
 from astyqueue.dispatch.worker_log import log_event, log_unexpected_error
-from astyqueue.errors import AstyqueueError, BadInput, Closed
+from astyqueue.errors import AstyqueueError, BadInput, Closed, NotFound
 from astyqueue.log_throttle import RateLimitedLog
 from astyqueue.queue.queue import MessageQueue
 from astyqueue.store import Store
@@ -25,7 +26,7 @@ EVERY: Final = 5 * SECOND
 
 
 class QueueDirectory(Protocol):
-    """A store whose queues can be listed and opened, such as a connection."""
+    """A store whose queues can be listed, opened and closed, such as a connection."""
 
     @property
     def clock(self) -> Clock:
@@ -38,8 +39,11 @@ class QueueDirectory(Protocol):
     def queues(self) -> list[str]:
         """The names of the queues in the store."""
 
-    def queue(self, name: str) -> MessageQueue:
-        """The queue of this name, opened."""
+    def existing_queue(self, name: str) -> MessageQueue:
+        """The queue of this name, opened; NotFound if it was dropped since it was listed: nothing is created."""
+
+    def release(self, queue: MessageQueue) -> None:
+        """A queue from `existing_queue` is not served any more: close it, unless something else has it."""
 
 
 def _without_limit(_: str) -> None:
@@ -52,13 +56,30 @@ class QueuePattern:
 
     pattern: str
     directory: QueueDirectory
-    roster: HandlerRegistry
+    registry: HandlerRegistry
     options: QueueOptions
     limit_of: Callable[[str], int | None] = _without_limit
 
-    def options_of(self, queue: str) -> QueueOptions:
-        """The options of a queue of this name."""
-        return replace(self.options, limit=self.limit_of(queue))
+    def found(self, name: str) -> FoundQueue | None:
+        """The queue of this name, opened; None if it was dropped since it was listed."""
+        options = replace(self.options, limit=self.limit_of(name))  # first: it may raise, and then nothing is opened
+        try:
+            return FoundQueue(self.directory.existing_queue(name), self, options)
+        except NotFound:
+            return None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FoundQueue:
+    """A queue that a pattern has found, opened for the dispatcher, and its options."""
+
+    queue: MessageQueue
+    pattern: QueuePattern
+    options: QueueOptions
+
+    def close(self) -> None:
+        """Have its directory close it."""
+        self.pattern.directory.release(self.queue)
 
 
 class QueueLimits:
@@ -95,21 +116,26 @@ class PatternWatch:
 
     A queue that several patterns match is the first one's; those that were named are not looked for. One that cannot be
     opened, or whose limit cannot be found, is logged once a minute and tried again with each look; it hides no other.
+    Queues that have left are closed by that thread, as what is in a spool is forwarded first.
     """
 
     def __init__(
         self,
         patterns: Iterable[QueuePattern],
         named: Iterable[QueueIdentity],
-        join: Callable[[MessageQueue, QueuePattern], None],
+        join: Callable[[FoundQueue], None],
         leave: Callable[[QueueIdentity], None],
     ) -> None:
-        """`join` gets each queue that appeared, `leave` each that is not in the store any more."""
+        """`join` gets each queue that appeared, `leave` each that is not in the store any more.
+
+        `join` has each queue closed at its end by `close_soon`.
+        """
         self._patterns = tuple(patterns)
         self._named = set(named)
         self._join = join
         self._leave = leave
         self._joined: set[QueueIdentity] = set()
+        self._to_close: list[FoundQueue] = []
         self._over = False
         self._clock = self._patterns[0].directory.clock
         self._wakeup = Wakeup(self._clock)
@@ -117,6 +143,7 @@ class PatternWatch:
 
     def look(self) -> None:
         """Look once; raises what listing the queues raises, and Closed once the dispatcher was stopped."""
+        self._close_left()
         there = self._matching()
         for queue in self._joined - there.keys():
             self._joined.discard(queue)
@@ -127,9 +154,10 @@ class PatternWatch:
 
     def _try_to_join(self, found: QueueIdentity, pattern: QueuePattern) -> None:
         try:
-            queue = pattern.directory.queue(found.name)
+            if (queue := pattern.found(found.name)) is None:
+                return
             self._joined.add(found)  # before it joins: if it is dropped at once, another thread forgets it
-            self._join(queue, pattern)
+            self._join(queue)
         except Closed:
             raise
         except Exception as error:  # noqa: BLE001 - the other queues are served, and this one is tried again
@@ -151,6 +179,18 @@ class PatternWatch:
     def leave_out(self, queue: QueueIdentity) -> None:
         """Look for this queue no longer: it was named."""
         self._named.add(queue)
+
+    def close_soon(self, queue: FoundQueue) -> None:
+        """Close a queue that has left, or did not join, with the next look. Any thread may call this."""
+        self._to_close.append(queue)
+
+    def _close_left(self) -> None:
+        while self._to_close:
+            left = self._to_close.pop()
+            try:
+                left.close()
+            except Exception as error:  # noqa: BLE001 - the other queues are looked for
+                _log_failure("queue_not_closed", error, queue=left.queue.name)
 
     def forget(self, queue: QueueIdentity) -> None:
         """A queue has left: it joins again if it is found again."""

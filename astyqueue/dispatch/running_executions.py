@@ -27,8 +27,8 @@ class Execution:
     `current` is the delivery whose receipt counts. It differs from the handler's when the lease expired meanwhile (the
     store was unavailable, say) and this process claimed the message again. `where` is its row and id; `counted`: the
     quota counts it. `thread` is the identifier of the thread that began it. From `stuck_from` on (monotonic), one that
-    was given up and still runs counts as stuck. `leader` is the first execution of its batch, whose handler runs for
-    this one too.
+    was given up and still runs counts as stuck. `first_of_batch` is the first execution of its batch, whose handler
+    runs for this one too.
     """
 
     __slots__ = (
@@ -37,8 +37,8 @@ class Execution:
         "current",
         "deadline",
         "delivery",
+        "first_of_batch",
         "handler",
-        "leader",
         "stuck_from",
         "thread",
         "where",
@@ -52,7 +52,7 @@ class Execution:
         self.thread = threading.get_ident()
         self.counted = False
         self.handler: Handler | None = None
-        self.leader: Execution | None = None
+        self.first_of_batch: Execution | None = None
         self.deadline: MonotonicUs | None = None
         self.stuck_from = BEGINNING
 
@@ -93,7 +93,9 @@ class ExecutionsUnderWay:
         self._running: dict[tuple[str, Id], Execution] = {}
         self._given_up: set[Execution] = set()
         self._concluding: set[Execution] = set()
-        #: Called when the outcome of an execution was handed in.
+        #: Whether any was given up so far, whatever became of its handler.
+        self.abandoned = False
+        #: The thread that decided the outcome of an execution calls this once it has handed that in.
         self.leave: Callable[[Execution], None] = self._concluding.discard
 
     def begin(self, delivery: Delivery, now: int) -> Execution | None:
@@ -125,6 +127,7 @@ class ExecutionsUnderWay:
                 return False
             del self._running[execution.where]
             self._given_up.add(execution)
+            self.abandoned = True
             if not execution.holds_slot:
                 execution.stuck_from = self._clock.monotonic() + _ENDS_WITHIN
             return True
@@ -185,5 +188,5 @@ class ExecutionsUnderWay:
         """
         now = self._clock.monotonic()
         with self._lock:
-            stuck = [one for one in self._given_up if one.stuck_from <= now and one.leader is None]
+            stuck = [one for one in self._given_up if one.stuck_from <= now and one.first_of_batch is None]
         return sorted(stuck, key=lambda execution: execution.began)

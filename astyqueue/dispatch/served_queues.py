@@ -9,11 +9,12 @@ from collections.abc import Callable
 from typing import Final
 
 from astyqueue.dispatch.builder import DispatcherPlan
-from astyqueue.dispatch.handler_supervisor import HandlerSupervisor
+from astyqueue.dispatch.execution.waiting_lines import QueueOptions
+from astyqueue.dispatch.handler_monitor import HandlerMonitor
 from astyqueue.dispatch.handlers.handler_registry import HandlerRegistry
-from astyqueue.dispatch.queue_patterns import PatternWatch, QueuePattern
+from astyqueue.dispatch.queue_patterns import FoundQueue, PatternWatch
 from astyqueue.dispatch.step_loop import StepLoop
-from astyqueue.dispatch.subscription import QueueIdentity, QueueOptions, Subscription
+from astyqueue.dispatch.subscription import QueueIdentity, Subscription
 from astyqueue.dispatch.worker_log import log_event, some
 from astyqueue.errors import BadSetting, Closed, NotFound
 from astyqueue.queue.queue import MessageQueue
@@ -28,7 +29,7 @@ class ServedQueues:
     def __init__(
         self,
         plan: DispatcherPlan,
-        monitor: HandlerSupervisor,
+        monitor: HandlerMonitor,
         start_thread: Callable[[Callable[[], None], str], None],
         on_end: Callable[[Exception | None], None],
     ) -> None:
@@ -89,14 +90,14 @@ class ServedQueues:
         else:
             self._loops.append(loop)
 
-    def add(self, queue: MessageQueue, roster: HandlerRegistry, options: QueueOptions) -> None:
+    def add(self, queue: MessageQueue, registry: HandlerRegistry, options: QueueOptions) -> None:
         """Serve one more queue, which patterns leave alone. BadSetting if it is served, Closed after a drain."""
         identity = QueueIdentity.of(queue)
         with self.lock:
             if self._monitor.serves(identity):
                 message = f"queue {queue.name!r} is served here already: remove it first, or leave it as it is"
                 raise BadSetting(message)
-            self._serve(self._plan.subscription(queue, roster, options))
+            self._serve(self._plan.subscription(queue, registry, options))
             if self._watch is not None:
                 self._watch.leave_out(identity)
 
@@ -128,12 +129,22 @@ class ServedQueues:
                 self._monitor.remove(subscription)
                 raise
 
-    def _join(self, queue: MessageQueue, pattern: QueuePattern) -> None:
+    def _join(self, found: FoundQueue) -> None:
         """Serve a queue that a pattern has found, unless another thread has just added it by name."""
-        options = pattern.options_of(queue.name)
-        with self.lock:
-            if not self._monitor.serves(QueueIdentity.of(queue)):
-                self._serve(self._plan.subscription(queue, pattern.roster, options), pattern=pattern.pattern)
+        queue, pattern = found.queue, found.pattern
+        try:
+            with self.lock:
+                if not self._monitor.serves(QueueIdentity.of(queue)):
+                    subscription = self._plan.subscription(queue, pattern.registry, found.options)
+                    subscription.on_left = functools.partial(self._close_soon, found)
+                    self._serve(subscription, pattern=pattern.pattern)
+        finally:
+            if all(one.queue is not queue for one in self._monitor.subscriptions):
+                self._close_soon(found)
+
+    def _close_soon(self, found: FoundQueue) -> None:
+        if self._watch is not None:
+            self._watch.close_soon(found)
 
     def _part(self, queue: QueueIdentity) -> None:
         """Serve a queue that a pattern had found no longer: it is not in the store any more."""

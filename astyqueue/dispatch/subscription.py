@@ -15,12 +15,12 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Final, NamedTuple, Self, cast
 
 from astyqueue.dispatch.claim_loop import ClaimLoop, flush
 from astyqueue.dispatch.execution.delivery_execution import DeliveryOutcome
-from astyqueue.dispatch.execution.waiting_lines import LineOptions, WaitingLines
+from astyqueue.dispatch.execution.waiting_lines import QueueOptions, WaitingLines
 from astyqueue.dispatch.flow_control import InFlightLimit, MessageQuota
 from astyqueue.dispatch.handlers.handler import LineKey
 from astyqueue.dispatch.handlers.handler_registry import HandlerRegistry
@@ -54,30 +54,13 @@ class QueueIdentity(NamedTuple):
         return cls(id(queue.store), queue.name)
 
 
-@dataclass(frozen=True, slots=True)
-class QueueOptions:
-    """How much of the slots a queue gets.
-
-    `weight`: its turns while several queues have messages. `threads`: at most this number of slots run its handlers
-    (None: all). `backlog`: how many deliveries wait for a slot (None: adapted to how quick the handlers are). `limit`:
-    at most this number of its messages are in this process at the same time, whatever runs them (None: no limit). One
-    that is `followed` was found by a pattern, and leaves when it is dropped.
-    """
-
-    weight: int = 1
-    threads: int | None = None
-    backlog: int | None = None
-    limit: int | None = None
-    followed: bool = False
-
-
 class Subscription:
     """A queue and its handlers, from start to the last flush."""
 
     def __init__(
         self,
         queue: MessageQueue,
-        roster: HandlerRegistry,
+        registry: HandlerRegistry,
         pools: HandlerPools,
         *,
         options: QueueOptions,
@@ -90,16 +73,15 @@ class Subscription:
         self.identity = QueueIdentity.of(queue)
         self.weight = options.weight
         self.followed = options.followed
-        self.tasks = roster.names
-        self._roster = roster
+        self.tasks = registry.names
+        self._registry = registry
         self.pools = pools
         #: The most of its messages that are in this process at the same time, or None.
         self.limit = options.limit
         self._claimer = queue.core.claimer
         # What waits counts among the limited, so it would only wait for a slot here instead of in another process.
         backlog = 0 if options.limit is not None and options.backlog is None else options.backlog
-        lines = LineOptions(options.weight, options.threads, backlog, options.followed)
-        self.waiting = WaitingLines(queue, roster, pools, options=lines, quota=quota)
+        self.waiting = WaitingLines(queue, registry, pools, options=replace(options, backlog=backlog), quota=quota)
         self.executions = self.waiting.executions
         self._in_flight: InFlightLimit | None = None
         if options.limit is not None:
@@ -109,8 +91,10 @@ class Subscription:
         self.slots = self.waiting.threads
         self._lost = queue.stats.lost
         self._claims: ClaimLoop | None = None
-        self._shut = self._last_claim_over = self._ends_claims = False
+        self._shut = self._last_claim_over = self._claims_must_end = False
         self._on_change: Callable[[], None] = lambda: None
+        #: Called when this has left a dispatcher that goes on: nothing of it runs or waits any more.
+        self.on_left: Callable[[], None] = lambda: None
 
     def __repr__(self) -> str:
         """The queue, what waits for a slot and what is with handlers, and whether it is claimed from."""
@@ -122,20 +106,20 @@ class Subscription:
         """Have the pools take its deliveries; returns the steps that claim, for a claim thread."""
         waiter = Waiter(self._credit, self._accept, delivery_factory=self.waiting.delivery_factory, renew=True)
         self._claims = claims = ClaimLoop(self.queue, waiter, on_end)
-        if self._ends_claims:
+        if self._claims_must_end:
             claims.end()
-        self.executions.verdicts.listen()
+        self.executions.log.listen()
         self.waiting.start()
-        return StepTask(claims.steps(), self.queue.store, self.queue.core.observers, self._rests)
+        return StepTask(claims.steps(), self.queue.store, self.queue.core.observers, self._on_rest)
 
     def line_of(self, task: str | None) -> LineKey:
         """The line of the messages of a task."""
-        return self._roster.line_of(task)
+        return self._registry.line_of(task)
 
     @property
     def lines(self) -> tuple[LineKey, ...]:
         """The lines of all its handlers that are known."""
-        return self._roster.lines
+        return self._registry.lines
 
     def _credit(self) -> int:
         """The credit; it also releases hoarded deliveries.
@@ -151,11 +135,11 @@ class Subscription:
             self._end_last_claim()
         return self._quota.room(credit if self._in_flight is None else min(credit, self._in_flight.room()))
 
-    def _rests(self) -> None:
+    def _on_rest(self) -> None:
         """The claim thread has nothing to do for this queue now. While it is paused, no credit is read."""
         if self._shut and self.queue.settings.behaviour.paused:
             self._end_last_claim()
-        self.waiting.rests()
+        self.waiting.end_promises()
 
     def _on_ended(self, delivery: Delivery) -> None:
         """A handler has ended, or does not begin: one more message may be claimed."""
@@ -181,16 +165,17 @@ class Subscription:
             self._lost = lost
 
     def _accept(self, deliveries: list[BaseDelivery]) -> None:
-        self.executions.verdicts.listen()
+        self.executions.log.listen()
         if self._in_flight is not None:
             self._in_flight.accepted(deliveries)
         for delivery in self.waiting.accept(cast("list[Delivery]", deliveries)):
             self._claimer.give_back(delivery)
 
     def watch(self, on_deadline: Callable[[MonotonicUs], None], on_change: Callable[[], None]) -> None:
-        """Call `on_deadline` with each new deadline; `on_change` when the last claim is over once this was shut.
+        """Call `on_deadline` with each new deadline.
 
-        It is also called when an outcome comes after the end was decided.
+        `on_change` is called when the last claim is over once this was shut, and when an outcome is handed in after
+        `abandon`.
         """
         self.executions.on_deadline = on_deadline
         self.executions.on_concluded = self._on_change = on_change
@@ -231,12 +216,12 @@ class Subscription:
         lasts = self.queue.clock.now() - execution.began
         stack = self.executions.stack_while_stuck(execution)
         held = threads if execution.holds_slot else None
-        self.executions.verdicts.stuck(execution.delivery, execution.handler, lasts=lasts, held=held, stack=stack)
+        self.executions.log.stuck(execution.delivery, execution.handler, lasts=lasts, held=held, stack=stack)
 
     def abandon(self) -> None:
         """Release the messages whose handlers still run, and log those at most once that still wait: they are lost."""
         for delivery in self.waiting.abandon():
-            self.executions.verdicts.dropped(delivery)
+            self.executions.log.dropped(delivery)
         self._settle(self.executions.abandon())
 
     def _settle(self, outcomes: list[DeliveryOutcome]) -> None:
@@ -268,7 +253,7 @@ class Subscription:
 
     def end_claims(self) -> None:
         """End the claims soon. One that is under way may still bring messages, which are released."""
-        self._ends_claims = True  # also those that have yet to begin
+        self._claims_must_end = True  # also those that have yet to begin
         if self._claims:
             self._claims.end()
 
@@ -277,7 +262,7 @@ class Subscription:
         return self._claims is None or self._claims.finished(timeout)
 
     @property
-    def ends_claims(self) -> bool:
+    def claims_are_ending(self) -> bool:
         """Whether its claims are to end, and one is still under way."""
         return self._claims is not None and self._claims.ending
 

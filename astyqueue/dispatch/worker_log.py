@@ -194,16 +194,16 @@ class DeliveryLog:
 
     def __init__(self, clock: Clock) -> None:
         """Successes are not logged until `listen` finds that level INFO is on, and starts not before level DEBUG is."""
-        self.loud = False
-        self.starts = False
+        self.logs_done = False
+        self.logs_start = False
         self._lines: TaskLineHandler | None = None
         self._clock = clock
         self._parked = RateLimitedLog()
 
     def listen(self) -> None:
         """Check which levels are on; called once per claim, not for each delivery."""
-        self.loud = LOG.isEnabledFor(logging.INFO)
-        self.starts = LOG.isEnabledFor(logging.DEBUG)
+        self.logs_done = LOG.isEnabledFor(logging.INFO)
+        self.logs_start = LOG.isEnabledFor(logging.DEBUG)
         self._lines = _task_line_handler()
 
     @log_safely

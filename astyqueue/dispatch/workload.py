@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from astyqueue.dispatch.builder import DispatcherPlan
-from astyqueue.dispatch.handler_supervisor import HandlerSupervisor
+from astyqueue.dispatch.handler_monitor import HandlerMonitor
 from astyqueue.dispatch.handlers.handler import TASK, Kind, LineKey
 from astyqueue.dispatch.running_executions import Execution
 from astyqueue.dispatch.subscription import QueueIdentity, Subscription
@@ -18,7 +18,7 @@ from astyqueue.queue.queue import MessageQueue
 class DispatcherWorkload:
     """The queues of a dispatcher and the handlers that run. Safe from any thread."""
 
-    def __init__(self, plan: DispatcherPlan, monitor: HandlerSupervisor, drain: Callable[[], None]) -> None:
+    def __init__(self, plan: DispatcherPlan, monitor: HandlerMonitor, drain: Callable[[], None]) -> None:
         """`drain` requests the end, and does not wait for it."""
         self._pools = plan.pools
         self._quota = plan.quota
@@ -47,7 +47,7 @@ class DispatcherWorkload:
     def _running(self) -> Iterator[tuple[Subscription, Execution]]:
         for one in self._monitor.subscriptions:
             under_way = one.executions.under_way
-            yield from ((one, each) for each in (*under_way.all(), *under_way.stuck) if each.leader is None)
+            yield from ((one, each) for each in (*under_way.all(), *under_way.stuck) if each.first_of_batch is None)
 
     def held_threads(self) -> HeldThreads:
         """How many of its threads are held by handlers past their timeout."""
@@ -77,7 +77,7 @@ class DispatcherWorkload:
         return sum(
             one.handler is not None and one.handler.line == line and one.deadline is not None and one.deadline > now
             for one in subscription.executions.under_way.all()
-            if one.leader is None
+            if one.first_of_batch is None
         )
 
     def hold(self, held: bool) -> None:  # noqa: FBT001 - one of two states, as `quiet` and `resume`

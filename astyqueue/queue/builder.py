@@ -10,11 +10,18 @@ from typing import Final, Generic, Self, TypeVar
 
 from astyqueue.clock import Clock, CorrectedClock, SystemClock
 from astyqueue.durations import Duration
-from astyqueue.errors import BadSetting
+from astyqueue.errors import BadSetting, NotFound
 from astyqueue.journal.settings import Size
 from astyqueue.model.settings import FUNCTION, SINGLE, Settings, check_queue_name
 from astyqueue.observe.observers import UNOBSERVED, Observer, Observers
-from astyqueue.protocol.admin.settings import check_layout, decode_settings, encode_settings, open_queue
+from astyqueue.protocol.admin.settings import (
+    Difference,
+    check_layout,
+    decode_settings,
+    encode_settings,
+    load_settings,
+    open_queue,
+)
 from astyqueue.protocol.steps import Steps, run
 from astyqueue.queue.hooks import Hook
 from astyqueue.queue.options import DEFAULT_OPTIONS, Asked, behaviour_of, check_names, layout_of, with_lock
@@ -51,6 +58,7 @@ class QueueBuilder(Generic[Q]):
         self._observers: list[Observer] = []
         self._triggers = Triggers()
         self._fires = True
+        self._creates = True
         self._ways = DEFAULT_OPTIONS
         self._options: dict[str, object] = {}
         self._spool: SpoolOptions | None = None
@@ -116,6 +124,11 @@ class QueueBuilder(Generic[Q]):
     def history(self, history: str, *, kept: Duration | None = None) -> Self:
         """Which events are kept ("none", "failures" or "all"), and for how long."""
         return self.options(history=history, history_kept=kept)
+
+    def existing(self) -> Self:
+        """Open the queue only if the store has it; otherwise `build` raises NotFound, and creates nothing."""
+        self._creates = False
+        return self
 
     def options(self, **options: object) -> Self:
         """The same settings by name, as `connect(url).queue(name, ...)` takes them; None means not given."""
@@ -236,8 +249,11 @@ class QueueBuilder(Generic[Q]):
         return check_queue_name(self._name), layout_of(self._options), behaviour_of(self._options)
 
     def opening(self, store: Store, observers: Observers = UNOBSERVED) -> Steps[QueueRuntime]:
-        """Create the queue, or join the existing one of this name and layout; with a spool that knows it, neither."""
-        known = self._spooled_settings()
+        """Create the queue, or join the existing one of this name and layout; with a spool that knows it, neither.
+
+        An `existing` one is looked for in the store, whatever a spool knows.
+        """
+        known = self._spooled_settings() if self._creates else None
         settings = known or (yield from self._stored_settings(store.spread))
         clock = self._clock or CorrectedClock()
         runtime = QueueRuntime(
@@ -256,22 +272,14 @@ class QueueBuilder(Generic[Q]):
         return runtime
 
     def _stored_settings(self, spread: Spread) -> Steps[Settings]:
-        """The settings of the queue in the store, which is created if it is new; `spread` is what suits the store."""
+        """The settings of the queue in the store, which is created if it may be; `spread` is what suits the store."""
         name, layout, behaviour = self._requested()
+        if not self._creates:
+            return (yield from _existing_settings(name, layout))
         one_row = layout.get("placement") == SINGLE
         opened = yield from open_queue(name, layout=layout, behaviour=behaviour, spread=Spread() if one_row else spread)
-        for setting, stored, asked in opened.differs:
-            _log.warning(
-                "queue %s exists and keeps its stored %s=%s; the %s requested here is ignored; "
-                "change it with 'astyqueue queues set %s %s=%s'",
-                name,
-                setting,
-                stored,
-                asked,
-                name,
-                setting,
-                asked,
-            )
+        for difference in opened.differs:
+            _warn_of(difference, name)
         return opened.settings
 
     def _spooling(self, settings: Settings, store: Store, observers: Observers, *, opened: bool) -> Spooling | None:
@@ -280,3 +288,29 @@ class QueueBuilder(Generic[Q]):
         spool = Spool(self._spool, settings.name, self._clock, among=self._spools)
         spool.folder.save_settings(encode_settings(settings))
         return Spooling(spool, store, lambda steps: run(steps, store, observers), opened)
+
+
+def _existing_settings(name: str, layout: Asked) -> Steps[Settings]:
+    """The settings of a queue in the store; NotFound without any, LayoutDiffers if they are not the requested ones."""
+    stored = yield from load_settings(name, exact=True)
+    if stored is None:
+        message = f"there is no queue {name!r} in this store: it was not created yet, or it was dropped"
+        raise NotFound(message)
+    check_layout(stored, layout)
+    return stored
+
+
+def _warn_of(difference: Difference, queue: str) -> None:
+    """Log that a setting was requested and is stored with another value."""
+    setting, stored, asked = difference
+    _log.warning(
+        "queue %s exists and keeps its stored %s=%s; the %s requested here is ignored; "
+        "change it with 'astyqueue queues set %s %s=%s'",
+        queue,
+        setting,
+        stored,
+        asked,
+        queue,
+        setting,
+        asked,
+    )

@@ -86,11 +86,11 @@ class Release:
 class Instructions:
     """How to reconcile: by default as a starting process does, else as an operator requests.
 
-    `counts`: this release becomes current, regardless of others. `prunes`: schedules that it does not declare are
-    removed. `dry_run`: changes are reported but not made.
+    With `becomes_current` this release is current from then on, regardless of others. `prunes`: schedules that it does
+    not declare are removed. `dry_run`: changes are reported but not made.
     """
 
-    counts: bool = False
+    becomes_current: bool = False
     prunes: bool = False
     dry_run: bool = False
 
@@ -183,7 +183,7 @@ def reconcile(core: QueueRuntime, release: Release, instructions: Instructions |
     reconciling = _Reconciling(core, release, instructions or Instructions())
     record = yield from reconciling.take_over()
     if record is None:
-        reconciling.say_that_another_counts()
+        reconciling.log_that_another_is_current()
         return Reconciled(current=False)
     return (yield from reconciling.carry_out(record))
 
@@ -223,7 +223,8 @@ class _Reconciling:
         """The record with this release as the current one; unchanged if another one is, or none was ever declared."""
         record = self._decoded(value)
         following = self._following(record)
-        if not (self._instructions.counts or self._counts_after(record)) or (value is None and not self._declared):
+        becomes_current = self._instructions.becomes_current or self._is_newer_than(record)
+        if not becomes_current or (value is None and not self._declared):
             return value
         is_current = record.release == self._release and record.order == following.order
         return value if is_current else following.encode()
@@ -231,7 +232,7 @@ class _Reconciling:
     def _decoded(self, value: bytes | None) -> _Record:
         return _Record() if value is None else _Record.decode(self._row, value)
 
-    def _counts_after(self, record: _Record) -> bool:
+    def _is_newer_than(self, record: _Record) -> bool:
         """Whether this release is newer than the current one, by the rules of this module."""
         if record.order is not None:
             return self._order is not None and self._order > record.order
@@ -249,7 +250,7 @@ class _Reconciling:
             tuple(sorted(leaving)),
         )
 
-    def say_that_another_counts(self) -> None:
+    def log_that_another_is_current(self) -> None:
         """Log that this process leaves the schedules of the queue unchanged."""
         log_event(
             _log,
@@ -270,7 +271,7 @@ class _Reconciling:
         done = Reconciled(current=True)
         removed = (yield from self._remove_all(record.leaving, done)) if self._removes else _Removed()
         for name, one in self._declared.items():
-            if not (yield from self._still_counts()):
+            if not (yield from self._is_still_current()):
                 return replace(done, current=False)
             if (yield from self._unless_unreadable(name, self._save(name, one, removed))):
                 done.saved.append(name)
@@ -289,7 +290,7 @@ class _Reconciling:
         """Remove these schedules if code declared them; returns what they leave to the new ones."""
         left = _Removed()
         for name in names:
-            if not (yield from self._still_counts()):
+            if not (yield from self._is_still_current()):
                 break
             removed = yield from self._unless_unreadable(name, self._remove(name))
             if removed is not None:
@@ -320,7 +321,7 @@ class _Reconciling:
             log_event(_log, logging.WARNING, "schedule_left_alone", schedule=name, row=error.row, error=error)
             return None
 
-    def _still_counts(self) -> Steps[bool]:
+    def _is_still_current(self) -> Steps[bool]:
         """Whether no newer release took over: checked before each change, so that its schedules are not changed."""
         if self._instructions.dry_run:
             return True

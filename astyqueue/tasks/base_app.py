@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from astyqueue.clock import Clock
-from astyqueue.dispatch.handlers.handler import Handler, Kind
+from astyqueue.dispatch.handlers.handler import Handler, Kind, refuse_no_time
 from astyqueue.dispatch.handlers.middleware import AnyMiddleware, check_middleware
 from astyqueue.dispatch.queue_patterns import is_pattern
 from astyqueue.dispatch.worker_log import some
@@ -65,6 +65,7 @@ class AppRuntime:
         self._url = options.url
         self._spool = options.spool
         self._settings: dict[str, dict[str, object]] = {}
+        self._declared: set[str] = set()
         self._lock = threading.RLock()
         self._connection: Connection | None = None
         self._opened: dict[str, MessageQueue] = {}
@@ -126,12 +127,13 @@ class AppRuntime:
         return list(self._settings) or [DEFAULT_QUEUE]
 
     def declare_queue(self, name: str, settings: dict[str, object]) -> None:
-        """Declare the settings of a queue; BadInput for a second time."""
+        """Declare the settings of a queue; BadInput for a queue that was declared before, with whatever settings."""
         check_queue_name(name)
         check_names(settings)
-        if self._settings.get(name):
-            message = f"queue {name!r} was declared before with other settings: declare it once"
+        if name in self._declared:
+            message = f"queue {name!r} was declared before: declare it once"
             raise BadInput(message)
+        self._declared.add(name)
         self._settings[name] = settings
 
     def add(self, task: BaseTask[..., object]) -> None:
@@ -143,7 +145,7 @@ class AppRuntime:
             )
             raise BadInput(message)
         if options.timeout is not None:
-            as_microseconds(options.timeout)
+            refuse_no_time(as_microseconds(options.timeout))
         MessageEncoder(Settings(name=check_queue_name(options.queue)), 0).compose(
             None, Message(None, max_attempts=options.max_attempts)
         )
@@ -154,8 +156,10 @@ class AppRuntime:
         """The queue of this name if it is open."""
         return self._opened.get(name)
 
-    def open(self, name: str) -> MessageQueue:
+    def open(self, name: str, *, existing: bool = False) -> MessageQueue:
         """Open the queue of this name in the app's store, and create it if it is new.
+
+        With `existing` nothing is created: NotFound if the store does not have it.
 
         With the first one, the declared queues that the folder of the spool knows are opened too, so that what the
         process before left is forwarded, whatever this one sends. What waits there for other queues is logged, and so
@@ -165,7 +169,7 @@ class AppRuntime:
             return found
         with self._lock:
             before = [] if self._opened or self.spool is None else list(queues_in(self.spool.directory))
-            self._open(name)
+            self._open(name, existing=existing)
             for each in before:
                 if each in self._settings:
                     self._open_if_possible(each)
@@ -174,10 +178,12 @@ class AppRuntime:
                 log_undeclared(self.spool.directory, (one for one in before if one not in known))
             return self._opened[name]
 
-    def _open(self, name: str) -> None:
+    def _open(self, name: str, *, existing: bool = False) -> None:
         """Open a queue, unless it is open; the caller has the lock."""
         if name not in self._opened:
-            self._opened[name] = self.connected().queue(name, **self._settings.get(name, {}))
+            connection = self.connected()
+            opened = connection.existing_queue if existing else connection.queue
+            self._opened[name] = opened(name, **self._settings.get(name, {}))
 
     def _open_if_possible(self, name: str) -> None:
         try:
@@ -185,14 +191,14 @@ class AppRuntime:
         except (AstyqueueError, OSError) as error:
             log_unopened(name, error)
 
-    def open_again(self, name: str) -> MessageQueue:
-        """Open a queue that was dropped and created again."""
+    def open_again(self, name: str, *, existing: bool = False) -> MessageQueue:
+        """Open a queue that was dropped and created again; `existing` as for `open`."""
         with self._lock:
             gone = self._opened.pop(name, None)
         if gone is not None and gone.core.spooling is not None:
             gone.spool.close()
             gone.spool.folder.forget_settings()
-        return self.open(name)
+        return self.open(name, existing=existing)
 
     def connected(self, *, create: bool = True) -> Connection:
         """The connection to the store, which is opened by the first call. Closed once the app is."""
@@ -237,7 +243,7 @@ class AppRuntime:
     def reconcile_all(self, *, prune: bool, dry_run: bool) -> dict[str, Reconciled]:
         """Apply the declared schedules in every queue of the store; see `App.reconcile_all`."""
         there = set(self.connected(create=not dry_run).queues())
-        instructions = Instructions(counts=True, prunes=prune, dry_run=dry_run)
+        instructions = Instructions(becomes_current=True, prunes=prune, dry_run=dry_run)
         found: dict[str, Reconciled] = {}
         for name in sorted({*there, *self.schedules.queues}):
             created = name not in there

@@ -194,6 +194,7 @@ TWINS: Final = (
         differences={
             "connect(url).": "(await connect(url)).",
             "Use `connect(url)`": "Use `await connect(url)`",
+            "QueueBuilder[MessageQueue]": "QueueBuilder[Awaitable[MessageQueue]]",
             "self.store = store": "self._blocking = store\n        self.store = as_async(store)",
             ".store(self.store)": ".store(self._blocking)",
             "    return Connection(open_store(url, clock=used, create=create), clock,": (
@@ -209,9 +210,15 @@ TWINS: Final = (
                 "    def queue(self, name: str,"
             ),
         },
-        awaited=("self.store.close", "builder.name(name).options(**settings).build"),
+        awaited=(
+            "self.store.close",
+            "self._builder(name, settings).build",
+            "self._builder(name, settings).existing().build",
+            "queue.close",
+        ),
         imports=(
             "import asyncio",
+            "from collections.abc import Awaitable",
             "from functools import partial",
             "from astyqueue.queue.connection import Connection as Blocking",
             "from astyqueue.stores.async_adapter import as_async, opened_in_thread",

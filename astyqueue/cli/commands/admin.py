@@ -13,7 +13,7 @@ from astyqueue.cli.config import Deliberate
 from astyqueue.cli.context import json_option, named, url_option, verbose_option
 from astyqueue.cli.errors import ExitCode
 from astyqueue.cli.output import json_line
-from astyqueue.findings import Finding, Severity
+from astyqueue.findings import Finding, Severity, worst
 from astyqueue.printable import printable, printable_lines, printable_message
 from astyqueue.text import counted
 
@@ -48,9 +48,7 @@ _WIDTH: Final = max(len(severity.word) for severity in Severity)
 @click.pass_context
 def doctor(context: click.Context, /, *, url: str | None, as_json: bool) -> None:
     """Print the findings."""
-    from astyqueue.cli.commands.admin import show
     from astyqueue.clock import SystemClock
-    from astyqueue.findings import Severity, worst
     from astyqueue.queue.health_check import examine
 
     found = examine(named(url), clock=SystemClock())
@@ -83,6 +81,7 @@ def _replication_option(function: click.decorators.FC) -> click.decorators.FC:
 @_replication_option
 @click.option(
     "--durable/--no-durable",
+    cls=Deliberate,
     default=True,
     help="Whether writes to the keyspace go to the commit log; without it, crashes lose messages. [default: durable]",
 )
@@ -106,7 +105,6 @@ def migrate(
     *, url: str | None, as_json: bool, replication: str, durable: bool, home: str, move_home: bool, print_cql: bool
 ) -> None:
     """Print each change made."""
-    from astyqueue.cli.output import json_line
     from astyqueue.clock import SystemClock
     from astyqueue.stores.admin import administer
 
@@ -136,9 +134,7 @@ def migrate(
 @click.pass_context
 def verify(context: click.Context, /, *, url: str | None, as_json: bool, replication: str) -> None:
     """Print the differences."""
-    from astyqueue.cli.commands.admin import show
     from astyqueue.clock import SystemClock
-    from astyqueue.findings import Severity, worst
     from astyqueue.stores.admin import administer
 
     with administer(named(url), clock=SystemClock(), replication=replication) as administration:

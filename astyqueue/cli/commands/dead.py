@@ -126,7 +126,7 @@ def redrive(
     far = _HowFar(queue)
     with (
         interruption() as interrupted,
-        _progress(opened, where, shown=not dry_run) as bar,
+        _progress(opened, where, shown=not dry_run and not ids) as bar,
         told_how_far(far.sentence),
     ):
         report = opened.redrive(

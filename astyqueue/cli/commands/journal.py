@@ -18,12 +18,12 @@ from astyqueue.cli.context import (
     json_option,
     must_be_meant,
     on_store,
-    past,
     verbose_option,
     yes_option,
 )
 from astyqueue.cli.errors import ExitCode
 from astyqueue.cli.output import Output, json_line
+from astyqueue.cli.params import Moment
 from astyqueue.errors import BadInput
 from astyqueue.findings import Severity, worst
 from astyqueue.printable import printable, quoted
@@ -58,6 +58,23 @@ def _on_journal(function: Callable[..., None]) -> Callable[..., None]:
     return verbose_option(json_option(prefix(folder(function))))
 
 
+def _between(function: Callable[..., None]) -> Callable[..., None]:
+    """Add the options that select records by their arrival."""
+    since = click.option(
+        "--since",
+        type=Moment(ages=True),
+        metavar="MOMENT",
+        help="From MOMENT on: 2026-11-21T09:00:00Z, or an age such as 2h.",
+    )
+    until = click.option(
+        "--until",
+        type=Moment(ages=True),
+        metavar="MOMENT",
+        help="Only records that arrived before MOMENT (as for --since).",
+    )
+    return since(until(function))
+
+
 @journal.command(
     short_help="Show records, and follow what arrives.",
     epilog="""\b
@@ -66,8 +83,7 @@ def _on_journal(function: Callable[..., None]) -> Callable[..., None]:
     """,
 )
 @_on_journal
-@click.option("--since", metavar="MOMENT", help="From MOMENT on: 2026-11-21T09:00:00Z, or an age such as 2h.")
-@click.option("--until", metavar="MOMENT", help="Only records that arrived before MOMENT (as for --since).")
+@_between
 @click.option("--after", type=click.IntRange(0), metavar="SEQUENCE", help="From the record behind this one on.")
 @click.option(
     "-n",
@@ -81,8 +97,8 @@ def tail(
     *,
     folder: Path,
     prefix: str,
-    since: str | None,
-    until: str | None,
+    since: datetime | None,
+    until: datetime | None,
     after: int | None,
     last: int | None,
     follow: bool,
@@ -95,16 +111,15 @@ def tail(
     if sum(given is not None for given in (since, after, last)) > 1:
         message = "--since, --after and --last exclude each other: give one of them"
         raise BadInput(message)
-    begin, end = past(since), past(until)
     line = _as_json if as_json else _as_text
     with _opened(folder, prefix) as opened:
-        if begin is None and after is None:
-            found, after = _last_records(opened, last or _LAST, end)
+        if since is None and after is None:
+            found, after = _last_records(opened, last or _LAST, until)
             for record in found:
                 click.echo(line(record))
             if not follow:
                 return
-        with opened.read(since=begin, after=after, until=end, follow=follow) as records:
+        with opened.read(since=since, after=after, until=until, follow=follow) as records:
             for record in records:
                 click.echo(line(record))
 
@@ -208,8 +223,7 @@ def reclaim(*, folder: Path, prefix: str, retain: str | None, ignore_cursors: bo
 )
 @click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.argument("queue")
-@click.option("--since", metavar="MOMENT", help="From MOMENT on: 2026-11-21T09:00:00Z, or an age such as 2h.")
-@click.option("--until", metavar="MOMENT", help="Only records that arrived before MOMENT (as for --since).")
+@_between
 @click.option(
     "--where",
     "wanted",
@@ -217,7 +231,9 @@ def reclaim(*, folder: Path, prefix: str, retain: str | None, ignore_cursors: bo
     metavar="NAME=VALUE",
     help="Only records whose field NAME has this value, as JSON or as text; may be repeated.",
 )
-@click.option("--again", is_flag=True, help="Send again what an earlier replay of the same records sent.")
+@click.option(
+    "--again", cls=Deliberate, is_flag=True, help="Send again what an earlier replay of the same records sent."
+)
 @click.option("--dry-run", is_flag=True, help="Only count.")
 @click.option("-f", "--follow", is_flag=True, help="Go on with records as they arrive, until Ctrl-C.")
 @on_store
@@ -227,8 +243,8 @@ def replay(
     folder: Path,
     queue: str,
     prefix: str,
-    since: str | None,
-    until: str | None,
+    since: datetime | None,
+    until: datetime | None,
     wanted: tuple[str, ...],
     again: bool,
     dry_run: bool,
@@ -243,9 +259,7 @@ def replay(
 
     with _opened(folder, prefix):
         pass  # names the journals that are there, if this one is not
-    options = ReplayOptions(
-        since=past(since), until=past(until), where=_where(wanted), again=again, dry_run=dry_run, prefix=prefix
-    )
+    options = ReplayOptions(since=since, until=until, where=_where(wanted), again=again, dry_run=dry_run, prefix=prefix)
     opened = session.queue(queue)
     with interruption() as interrupted, opened.core.replay(folder, options) as running:
         while not interrupted() and (opened.run(running.go_on()) or (follow and _pause())):

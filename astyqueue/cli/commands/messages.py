@@ -187,9 +187,9 @@ def _words(found: Found) -> str:
     return found.standing.value.replace("_", " ")
 
 
-def _counted(counted: tuple[str, Counts]) -> Record:
-    queue, counts = counted
-    return {"queue": queue, **{name: count for name, count in counts.as_json().items() if name != "rows"}}
+def _counted(one: tuple[str, Counts]) -> Record:
+    queue, found = one
+    return {"queue": queue, **{name: count for name, count in found.as_json().items() if name != "rows"}}
 
 
 @click.command(short_help="Explain why a message has not run yet.")

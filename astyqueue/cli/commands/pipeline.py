@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping
 from datetime import date, datetime
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from astyqueue.cli.commands.spark import paths_told_plainly, spark_session, told_plainly
+from astyqueue.cli.config import Deliberate
 from astyqueue.cli.context import json_option, named, url_option, verbose_option
 from astyqueue.cli.errors import ExitCode, Failure
 from astyqueue.cli.params import DurationText, Moment
@@ -72,7 +74,7 @@ def _master_option(function: Callable[..., None]) -> Callable[..., None]:
 
 def _gap_option(function: Callable[..., None]) -> Callable[..., None]:
     text = "Continue even if history expired unread, because the last run was longer ago than a queue's history_kept."
-    return click.option("--accept-gap", is_flag=True, help=text)(function)
+    return click.option("--accept-gap", cls=Deliberate, is_flag=True, help=text)(function)
 
 
 def _common(function: Callable[..., None]) -> Callable[..., None]:
@@ -271,7 +273,11 @@ def _behaviours(url: str, queues: tuple[str, ...]) -> dict[str, Behaviour]:
         if unknown := set(queues) - set(there):
             message = f"this store has no queue {', '.join(sorted(unknown))}; there are: {', '.join(there) or 'none'}"
             raise NotFound(message)
-        found = {name: connection.queue(name).settings.behaviour for name in queues or there}
+        found: dict[str, Behaviour] = {}
+        passed_over = () if queues else (NotFound,)  # one of all that was dropped since they were listed
+        for name in queues or there:
+            with contextlib.suppress(*passed_over):
+                found[name] = connection.existing_queue(name).settings.behaviour
     if not found:
         message = "this store has no queues, so there is no history to read"
         raise NotFound(message)

@@ -8,7 +8,7 @@ import click
 
 from astyqueue.cli.context import Session, on_store
 from astyqueue.cli.params import QueueSetting
-from astyqueue.errors import BadInput, Undecodable
+from astyqueue.errors import BadInput, NotFound, Undecodable
 from astyqueue.printable import printable_message
 
 if TYPE_CHECKING:
@@ -30,9 +30,11 @@ def list_queues(session: Session) -> None:
 
 
 def _settings_of(session: Session, name: str) -> Settings | None:
-    """The settings of a queue, or None after a warning on stderr if they cannot be decoded."""
+    """The settings of a queue; None if it was dropped meanwhile, or after a warning on stderr for undecodable ones."""
     try:
-        return session.connection.queue(name).settings
+        return session.connection.existing_queue(name).settings
+    except NotFound:
+        return None
     except Undecodable as error:
         click.echo(printable_message(f"astyqueue: {error}"), err=True)
         return None

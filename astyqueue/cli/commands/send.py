@@ -140,7 +140,7 @@ def send(
         if body != _STDIN:
             problem = "--lines reads the bodies from stdin: give - as BODY"
             raise BadInput(problem)
-        LineSender(session.connection.queue(queue), lambda line: message_of(line, options)).send(
+        LineSender(_opened(session, queue, create=create), lambda line: message_of(line, options)).send(
             sys.stdin, session.output, since=from_line or 1
         )
         return
@@ -149,12 +149,17 @@ def send(
         raise BadInput(problem)
     text = _one_value(sys.stdin.read()) if body == _STDIN else body
     message = message_of(text, options)
-    sent = session.connection.queue(queue).send(message)
+    sent = _opened(session, queue, create=create).send(message)
     session.output.done(str(sent.id), {"id": str(sent.id), "new": sent.new})
     if not sent.new:
         click.echo(
             printable_message(f"astyqueue: nothing was sent: this message has the key {message.key!r}"), err=True
         )
+
+
+def _opened(session: Session, queue: str, *, create: bool) -> MessageQueue:
+    """The queue, which is created with `create`; otherwise NotFound if there is none."""
+    return session.connection.queue(queue) if create else session.connection.existing_queue(queue)
 
 
 def _one_value(text: str) -> str:

@@ -11,12 +11,14 @@ import click
 from astyqueue.cli.context import Session, json_option, on_store, verbose_option
 from astyqueue.cli.errors import ExitCode
 from astyqueue.cli.output import Output
+from astyqueue.cli.params import DurationText
 from astyqueue.errors import NotFound
 from astyqueue.stores.url import SPOOL_VARIABLE
 from astyqueue.text import counted, iso
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from datetime import timedelta
 
     from astyqueue.spool import JournalState, SpoolFolder
 
@@ -96,11 +98,16 @@ def status(*, folders: tuple[Path, ...], as_json: bool) -> None:
 )
 @_folders
 @click.option(
-    "--timeout", default="1m", show_default=True, metavar="DURATION", help="Stop with a queue after this time."
+    "--timeout",
+    type=DurationText(),
+    default="1m",
+    show_default=True,
+    metavar="DURATION",
+    help="Stop with a queue after this time.",
 )
 @on_store
 @click.pass_context
-def drain(context: click.Context, /, session: Session, *, folders: tuple[Path, ...], timeout: str) -> None:
+def drain(context: click.Context, /, session: Session, *, folders: tuple[Path, ...], timeout: timedelta) -> None:
     """Forward to the store what processes that ended left in FOLDER; living ones forward theirs themselves.
 
     What is for a queue that the store does not have stays. Exit code 1 for such a queue, or if messages are left that
@@ -118,7 +125,7 @@ def drain(context: click.Context, /, session: Session, *, folders: tuple[Path, .
         context.exit(ExitCode.FAILED)
 
 
-def _drained(session: Session, folder: SpoolFolder, timeout: str) -> bool:
+def _drained(session: Session, folder: SpoolFolder, timeout: timedelta) -> bool:
     """Forward one queue; whether messages are left that no living process has."""
     from astyqueue.queue.queue import MessageQueue
 

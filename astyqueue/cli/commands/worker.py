@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import logging
-import os
 import sys
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -129,7 +128,9 @@ def _duration_option(name: str, default: str, text: str, *, least: str = "") -> 
     metavar="SIZE",
     help="Replace a child process that has more resident memory after a message, such as 512MiB. [default: never]",
 )
-@_duration_option("--blocked-after", "1s", "Log an `async def` task that keeps the event loop for longer than this.")
+@_duration_option(
+    "--blocked-after", "1s", "Log an `async def` task that keeps the event loop for longer than this.", least="1ms"
+)
 @click.option(
     "-p",
     "--processes",
@@ -238,7 +239,7 @@ def worker(
 ) -> None:
     """Find the app and run its tasks, or start processes that do."""
     from astyqueue.cli.logging import configure
-    from astyqueue.cli.streams import drop_unread
+    from astyqueue.cli.streams import drop_unread, exit_at_once, exit_soon
     from astyqueue.cli.worker.process_pipes import Supervised
     from astyqueue.dispatch.worker_log import log_event
     from astyqueue.errors import HandlersStuck
@@ -263,11 +264,12 @@ def worker(
     except HandlersStuck as error:
         click.echo(printable_message(f"Error: {error}"), err=True)
         code = ExitCode.STUCK
-    if code is not None:
-        # Tasks whose messages were released still run: they must not run beside their next attempts, nor keep the
-        # process alive.
-        logging.shutdown()
-        os._exit(code)
+    # Tasks whose messages were released may still run: they must not run beside their next attempts, nor keep the
+    # process alive.
+    if code == ExitCode.DONE:
+        exit_soon(code)
+    elif code is not None:
+        exit_at_once(code)
 
 
 for _option in worker.params:
@@ -322,7 +324,7 @@ def _serve(
     max_stalled: int | None,
     **watched: Any,  # noqa: ANN401 - the options of `Watches`
 ) -> int | None:
-    """Run until the work is done or a signal arrives. Returns a code to exit with at once, None to end as usual."""
+    """Run until the work is done or a signal arrives. Returns what `WorkerRun.until_ended` does."""
     from astyqueue.cli.worker.run import Watches, WorkerRun
     from astyqueue.cli.worker.until_empty import WhenEmpty
 

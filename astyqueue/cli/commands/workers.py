@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
 #: What the group does without the name of a command.
 _USUAL: Final = "list"
-#: Seconds for which a command waits for its worker (astyqueue.protocol.coordination.presence).
-_COMMAND_KEPT: Final = 600
 #: Queues that the table names.
 _QUEUES: Final = 5
 
@@ -104,12 +102,13 @@ def _since(moment: int, now: int) -> str:
 
 def _when(one: Presence, now: int) -> str:
     """When a worker follows a command; one that is stale may be dead."""
+    from astyqueue.protocol.coordination.presence import COMMAND_KEPT
     from astyqueue.text import length_text
     from astyqueue.units import SECOND
 
     if not one.stale(now):
         return f"does within {length_text(one.every)}"
-    kept = length_text(_COMMAND_KEPT * SECOND)
+    kept = length_text(COMMAND_KEPT * SECOND)
     return f"has not reported for {_since(one.seen, now)}, and does so only if it reports again within {kept}"
 
 
@@ -119,7 +118,7 @@ def _command(name: str, does: str) -> None:
     @workers.command(name=name, short_help=f"Have workers {does}.", help=f"Have each worker NAME {does}.")
     @click.argument("names", nargs=-1, required=True, metavar="NAME...")
     @on_store
-    def command(session: Session, *, names: tuple[str, ...], **_: Any) -> None:  # noqa: ANN401 - no other options
+    def command(session: Session, *, names: tuple[str, ...]) -> None:
         from astyqueue.clock import microseconds
         from astyqueue.model.presence import named
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import socket
+import sys
 import threading
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
@@ -18,6 +19,7 @@ from typing import Final, NamedTuple
 
 from astyqueue.cli.errors import ExitCode, Failure
 from astyqueue.dispatch.presence.worker_presence import WorkerPresence
+from astyqueue.dispatch.worker_log import log_unexpected_error
 from astyqueue.journal_errors import JournalError
 from astyqueue.spool import backlog_of
 
@@ -91,8 +93,10 @@ class HealthServer(ThreadingHTTPServer):
         finally:
             self._free.release()
 
-    def handle_error(self, request: object, client_address: object) -> None:
-        """Ignore a client that went away."""
+    def handle_error(self, request: object, client_address: object) -> None:  # noqa: ARG002 - its signature
+        """Log the error of an answer, except that of a client that went away."""
+        if (error := sys.exception()) is not None and not isinstance(error, OSError):
+            log_unexpected_error(error)
 
 
 class _Request(BaseHTTPRequestHandler):

@@ -11,7 +11,7 @@ import contextlib
 import os
 import threading
 from collections.abc import Callable
-from enum import IntFlag
+from enum import IntEnum, IntFlag
 from typing import Final, Self
 
 from astyqueue.clock import SystemClock
@@ -23,12 +23,22 @@ _VARIABLE: Final = "ASTYQUEUE_SUPERVISED"
 _PARTS: Final = 3
 #: Bytes of a request: its stage and the number of the signal that it stands for.
 _REQUEST: Final = 2
-#: The stages of an end: drain, then stop at once. Zero: a signal that does not end the process.
-DRAIN: Final = 1
 #: The pause between two statuses.
 _EVERY: Final = SECOND
 #: What is read of statuses at once: the last one counts.
 _READ: Final = 65_536
+
+
+class Stage(IntEnum):
+    """How far the end of a process has come: it drains, then stops at once, then its supervisor kills it.
+
+    A request with NONE stands for a signal that does not end it.
+    """
+
+    NONE = 0
+    DRAIN = 1
+    STOP = 2
+    KILL = 3
 
 
 class Status(IntFlag):
@@ -62,8 +72,8 @@ class ProcessPipes:
         for descriptor in self.of_process:
             os.close(descriptor)
 
-    def request(self, stage: int, signal: int) -> None:
-        """Have the process reach a stage of its end, or with stage 0 act on a signal."""
+    def request(self, stage: Stage, signal: int) -> None:
+        """Have the process reach a stage of its end, or with NONE act on a signal."""
         with contextlib.suppress(BrokenPipeError):  # it has ended
             os.write(self._requests, bytes((stage, signal)))
 
@@ -119,13 +129,13 @@ class Supervised:
                 return
             pause.wait(clock.monotonic() + _EVERY)
 
-    def watch(self, act: Callable[[int, int], None], drain_on: int) -> None:
+    def watch(self, act: Callable[[Stage, int], None], drain_on: int) -> None:
         """Call `act` with each request, in a new thread; with the signal `drain_on` when the supervisor has died."""
 
         def read() -> None:
             while len(request := os.read(self._requests, _REQUEST)) == _REQUEST:
-                act(*request)
-            act(DRAIN, drain_on)
+                act(Stage(request[0]), request[1])
+            act(Stage.DRAIN, drain_on)
 
         threading.Thread(target=read, name="astyqueue:requests", daemon=True).start()
 

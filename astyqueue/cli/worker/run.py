@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import gc
 import logging
-import os
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from astyqueue.cli.errors import ExitCode
+from astyqueue.cli.streams import exit_at_once
 from astyqueue.cli.worker.health_server import HealthServer, health_of, with_backlog
 from astyqueue.cli.worker.process_pipes import Status, Supervised
 from astyqueue.cli.worker.signals import Signals
@@ -121,17 +121,22 @@ class WorkerRun:
         threading.Thread(target=_exit_later, name="astyqueue:stall", daemon=True).start()
 
     def until_ended(self) -> int | None:
-        """Run; returns a code to exit with at once, None to end as usual."""
+        """Run; returns a code to exit with at once, None to end as usual, or DONE.
+
+        With DONE too it ends as usual, but threads may run on for handlers that were given up: they are not waited for.
+        """
         gc.collect()
         gc.freeze()  # full collections skip what stays until the end: 1 000 queues are half a million objects
         with contextlib.suppress(Closed):  # a signal drained the dispatcher before it started
             self._dispatcher.run()
+        self._signals.exit_when_forced()
         if self._stalled:
             return ExitCode.STALLED
         if self._signals.forced is not None:
             return self._signals.forced
-        limited = not self._ended and not self._signals.received
-        return ExitCode.AGAIN if limited and self._supervised is not None else None
+        if self._supervised is not None and not self._ended and not self._signals.received:
+            return ExitCode.AGAIN  # a limit ended it
+        return ExitCode.DONE if self._dispatcher.abandoned else None
 
 
 def status_of(presence: WorkerPresence) -> Status:
@@ -143,4 +148,4 @@ def _exit_later() -> None:
     """Exit when the time to stop is over."""
     clock = SystemClock()
     Wakeup(clock).wait(clock.monotonic() + _STOPPED_WITHIN)
-    os._exit(ExitCode.STALLED)
+    exit_at_once(ExitCode.STALLED)

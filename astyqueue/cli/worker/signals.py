@@ -9,7 +9,8 @@ import threading
 from types import FrameType
 from typing import Final
 
-from astyqueue.cli.worker.process_pipes import Supervised
+from astyqueue.cli.streams import exit_at_once
+from astyqueue.cli.worker.process_pipes import Stage, Supervised
 from astyqueue.dispatch.dispatcher import Dispatcher
 from astyqueue.dispatch.worker_log import log_event
 from astyqueue.durations import Duration
@@ -18,10 +19,8 @@ from astyqueue.text import reason_of
 #: Those that end a worker or a supervisor.
 ENDS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _OTHERS: Final = (signal.SIGUSR1, signal.SIGUSR2)
-#: The number of the signal that stops a worker at once.
-_STOPS: Final = 2
-#: Shells report a process that a signal ended with the exit code 128 + signal.
-_BY_SIGNAL: Final = 128
+#: Added to the number of the signal that ended a process, to give its exit code, as shells do.
+BY_SIGNAL: Final = 128
 
 
 def ends_handled() -> list[signal.Signals]:
@@ -45,6 +44,7 @@ class Signals:
         self._supervised = supervised
         self._direct = self._requested = 0
         self._last: int = signal.SIGTERM
+        self._exits = False
         self._process = os.getpid()
 
     def catch(self) -> None:
@@ -61,25 +61,27 @@ class Signals:
         elif number in _OTHERS:
             self._act(number)
         else:
-            if self._direct >= _STOPS:
+            if self._direct >= Stage.STOP:
                 signal.signal(number, signal.SIG_DFL)
                 os.kill(os.getpid(), number)
             self._direct += 1
             self._end(number)
 
-    def _on_request(self, stage: int, number: int) -> None:
+    def _on_request(self, stage: Stage, number: int) -> None:
         """Do what the supervisor requests, in the thread that reads its pipe."""
-        if not stage:
+        if stage is Stage.NONE:
             self._act(number)
             return
         self._requested = max(stage, self._requested)
         self._end(number)
 
     def _end(self, number: int) -> None:
-        """Drain, or stop; doing either again changes nothing."""
+        """Drain, or stop, or exit; doing the former two again changes nothing."""
         self._last = number
-        if max(self._direct, self._requested) < _STOPS:
+        if (code := self.forced) is None:
             self._dispatcher.drain(self._drain_timeout, wait=False)
+        elif self._exits:
+            exit_at_once(code)
         else:
             self._dispatcher.stop(wait=False)
 
@@ -93,6 +95,10 @@ class Signals:
             name = signal.Signals(number).name
             log_event(logging.ERROR, "signal_ignored", signal=name, error=reason_of(error))
 
+    def exit_when_forced(self) -> None:
+        """From now on a second signal ends the process: the dispatcher has ended, so there is nothing to stop."""
+        self._exits = True
+
     @property
     def received(self) -> bool:
         """Whether a signal or a request has ended the worker."""
@@ -101,4 +107,4 @@ class Signals:
     @property
     def forced(self) -> int | None:
         """The exit code of a worker that a second signal stopped; None if there was none."""
-        return _BY_SIGNAL + self._last if max(self._direct, self._requested) >= _STOPS else None
+        return BY_SIGNAL + self._last if max(self._direct, self._requested) >= Stage.STOP else None

@@ -6,7 +6,8 @@ import logging
 import subprocess
 from typing import Final
 
-from astyqueue.cli.worker.process_pipes import ProcessPipes, Status
+from astyqueue.cli.worker.process_pipes import ProcessPipes, Stage, Status
+from astyqueue.cli.worker.signals import BY_SIGNAL
 from astyqueue.clock import SystemClock
 from astyqueue.dispatch.worker_log import log_event
 from astyqueue.units import SECOND, MonotonicUs
@@ -15,8 +16,6 @@ from astyqueue.units import SECOND, MonotonicUs
 _AT_ONCE: Final = 10 * SECOND
 #: A process that has just been started may say nothing for this time, while Python starts.
 _STARTS_WITHIN: Final = 60 * SECOND
-#: Added to the number of the signal that ended a process, as shells do.
-_BY_SIGNAL: Final = 128
 
 
 class SupervisedProcess:
@@ -73,7 +72,7 @@ class SupervisedProcess:
         if self._process is None or self._process.poll() is None:
             return False
         returned = self._process.returncode
-        self.code = _BY_SIGNAL - returned if returned < 0 else returned
+        self.code = BY_SIGNAL - returned if returned < 0 else returned
         self._process, self.status = None, Status(0)
         if self._pipe is not None:
             self._pipe.close()
@@ -91,8 +90,8 @@ class SupervisedProcess:
         silent = self._clock.monotonic() - self.heard
         return silent if silent >= (patience if self._said else max(patience, _STARTS_WITHIN)) else 0
 
-    def request(self, stage: int, number: int) -> None:
-        """Have it drain or stop, or with stage 0 act on a signal."""
+    def request(self, stage: Stage, number: int) -> None:
+        """Have it drain or stop, or with NONE act on a signal."""
         if self._process is not None and self._pipe is not None:
             self._pipe.request(stage, number)
 

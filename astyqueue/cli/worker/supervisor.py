@@ -6,6 +6,7 @@ again, with an environment that makes it ignore `-p` wherever that was set.
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import logging
 import os
@@ -20,7 +21,7 @@ from typing import Final
 from astyqueue.cli.config import here
 from astyqueue.cli.errors import ExitCode
 from astyqueue.cli.worker.health_server import Health
-from astyqueue.cli.worker.process_pipes import DRAIN, Status
+from astyqueue.cli.worker.process_pipes import Stage, Status
 from astyqueue.cli.worker.signals import ENDS, ends_handled
 from astyqueue.cli.worker.supervised_process import SupervisedProcess
 from astyqueue.clock import SystemClock
@@ -35,7 +36,6 @@ _PAUSE: Final = SECOND
 _LONGEST: Final = 60 * SECOND
 #: Signals that are passed on.
 PASSED_ON: Final = (signal.SIGUSR1, signal.SIGUSR2)
-_STOP: Final = 2
 _FROZEN: Final = "none of its threads runs: it is suspended, or a C extension holds the interpreter"
 #: Seconds between two looks at what the processes say of themselves, and at source files.
 _LOOK: Final = 1.0
@@ -106,12 +106,13 @@ def _folders(package: str) -> Iterator[tuple[Path, bool]]:
 
 
 def _sources(folder: Path, *, deep: bool) -> Iterator[tuple[Path, int]]:
-    """The files and the times of their last change."""
-    for path in folder.rglob("*.py") if deep else folder.glob("*.py"):
-        try:
-            yield path, path.stat().st_mtime_ns
-        except OSError:  # removed since it was listed
-            continue
+    """The files and the times of their last change, without those that are removed meanwhile."""
+    for place, below, names in os.walk(folder):
+        if not deep:
+            below.clear()
+        for path in (Path(place, name) for name in names if name.endswith(".py")):
+            with contextlib.suppress(OSError):
+                yield path, path.stat().st_mtime_ns
 
 
 class ProcessSupervisor:
@@ -123,7 +124,7 @@ class ProcessSupervisor:
         self._children = [SupervisedProcess(number, command) for number in range(1, count + 1)]
         self._watched = watched
         self._clock = SystemClock()
-        self._stage = 0
+        self._stage = Stage.NONE
         self._frozen: set[int] = set()
         self._given_up: int | None = None
 
@@ -154,17 +155,17 @@ class ProcessSupervisor:
     def _on_signal(self, number: int) -> None:
         if number in PASSED_ON:
             for child in self._children:
-                child.request(0, number)
+                child.request(Stage.NONE, number)
         elif number in ENDS:
             self._end(number)
 
     def _end(self, number: int) -> None:
         """Go one stage further: the first signal drains the workers, the second stops them, the third kills them."""
-        self._stage += 1
-        log_event(logging.INFO, "end", stage={1: "drain", _STOP: "stop"}.get(self._stage, "kill"))
+        self._stage = Stage(min(self._stage + 1, Stage.KILL))
+        log_event(logging.INFO, "end", stage=self._stage.name.lower())
         for child in self._children:
             child.restart_at, child.restarts_on_change = None, False
-            if self._stage > _STOP:
+            if self._stage is Stage.KILL:
                 child.kill()
             else:
                 child.request(self._stage, number)
@@ -232,7 +233,7 @@ class ProcessSupervisor:
             if child.restarts_on_change:
                 child.restart_at, child.restarts_on_change = self._clock.monotonic(), False
             child.reloads = child.runs
-            child.request(DRAIN, signal.SIGTERM)
+            child.request(Stage.DRAIN, signal.SIGTERM)
 
     def _start_due(self) -> None:
         now = self._clock.monotonic()

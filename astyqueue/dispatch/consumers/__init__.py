@@ -9,13 +9,25 @@ A dispatcher has one manager for each queue; each of its slots is a consumer of 
 - `consumer_manager`: the lock around these, and the calls of producers and consumers.
 - `multi_queue`: one consumer of several queues, which take turns by weight.
 
+A dispatcher has one priority for all its consumers, no selectors, browsers or expiry, and no credit in a consumer of
+several queues. What it does not use serves rows Q03 to Q14 of the lineage: tests/unit/dispatch has a test for each row,
+and tests/consumer_schedules plays priorities, selectors, expiry and credit.
+
 How the rows of the broker's consumer manager are met is in docs/reference/lineage.md.
 """
 
 from astyqueue.dispatch.consumers.consumer_manager import ConsumerManager
 from astyqueue.dispatch.consumers.consumer_states import Consumer
 from astyqueue.dispatch.consumers.credit import Credit
-from astyqueue.dispatch.consumers.multi_queue import MultiQueueConsumer, Pulled
-from astyqueue.dispatch.consumers.ready_buffer import ALL, Ready, Selector
+from astyqueue.dispatch.consumers.multi_queue import MultiQueueConsumer, Pulled, stride_of
+from astyqueue.dispatch.consumers.ready_buffer import Ready
 
-__all__ = ["ALL", "Consumer", "ConsumerManager", "Credit", "MultiQueueConsumer", "Pulled", "Ready", "Selector"]
+__all__ = [
+    "Consumer",
+    "ConsumerManager",
+    "Credit",
+    "MultiQueueConsumer",
+    "Pulled",
+    "Ready",
+    "stride_of",
+]

@@ -33,6 +33,11 @@ class Pulled(NamedTuple, Generic[T]):
     ready: Ready[T]
 
 
+def stride_of(weight: int) -> int:
+    """How far one turn moves a queue of this weight back among the others; at least 1, whatever the weight."""
+    return max(1, _STRIDE // weight)
+
+
 class QueueShare(Generic[T]):
     """A queue among those that a consumer serves. `position` grows with each turn, slower for a greater weight."""
 
@@ -44,7 +49,7 @@ class QueueShare(Generic[T]):
         self.consumer = consumer
         self.number = number
         self.position = 0
-        self.stride = max(1, _STRIDE // weight)
+        self.stride = stride_of(weight)
         self.listed = False
 
     def __lt__(self, other: QueueShare[T]) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from contextvars import Context
 from functools import partial
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from astyqueue.aio.queue import MessageQueue as AsyncQueue
 from astyqueue.dispatch.consumers import ConsumerManager, MultiQueueConsumer
@@ -23,12 +23,6 @@ from astyqueue.dispatch.worker_log import log_blocked
 from astyqueue.queue.delivery.base_delivery import DeliveryFactory
 from astyqueue.queue.delivery.delivery import Delivery
 from astyqueue.queue.queue import MessageQueue
-from astyqueue.units import SECOND
-
-#: The default number of coroutines in flight.
-IN_FLIGHT: Final = 1_000
-#: A handler that keeps the event loop for longer than this (microseconds) is named in the log.
-BLOCKED_AFTER: Final = SECOND
 
 
 class CallersLoop(NamedTuple):
@@ -83,12 +77,12 @@ class CoroutinePool:
 
     def __init__(
         self,
-        in_flight: int = IN_FLIGHT,
+        in_flight: int,
         *,
-        blocked_after: int = BLOCKED_AFTER,
-        callers_loop: CallersLoop | None = None,
+        blocked_after: int,
+        callers_loop: CallersLoop | None,
     ) -> None:
-        """Nothing runs yet. Default: the loop that this process has for handlers, in a thread of its own."""
+        """Nothing runs yet. Without `callers_loop`: in the loop of this process for handlers, in its own thread."""
         self.size = in_flight
         self.free = FreeSlots()
         #: Called when nothing of a line that leaves is in flight any more and, once it was shut, nothing at all.
@@ -130,13 +124,13 @@ class CoroutinePool:
         self.free.add_free(self.size)
         self._wake()
 
-    def add_queue(self, line: WaitingLine) -> None:
+    def add_line(self, line: WaitingLine) -> None:
         """Take deliveries of this line too, from now on."""
         self._lines[line.ready.manager] = line
         self._consumer.add_queue(line.ready.manager, weight=line.weight)
 
-    def remove_queue(self, line: WaitingLine) -> None:
-        """Take no more deliveries of this line. Coroutines go on; `forget_queue` follows once they ended."""
+    def remove_line(self, line: WaitingLine) -> None:
+        """Take no more deliveries of this line. Coroutines go on; `forget_line` follows once they ended."""
         if line not in self._leaving:
             self._consumer.remove_queue(line.ready.manager)
             self._leaving[line] = None
@@ -150,7 +144,7 @@ class CoroutinePool:
             if not count:
                 self.on_change()
 
-    def forget_queue(self, line: WaitingLine) -> None:
+    def forget_line(self, line: WaitingLine) -> None:
         """Forget a line of which nothing is in flight any more."""
         self._lines.pop(line.ready.manager, None)
         self._leaving.pop(line, None)
@@ -159,9 +153,8 @@ class CoroutinePool:
         """Whether a coroutine of this line, which was removed, may be in flight."""
         return self._leaving.get(line) != 0
 
-    def is_idle(self, but: int = 0) -> bool:
-        """Whether nothing is in flight but what was given up; `but` counts threads, and is not used."""
-        del but
+    def is_idle(self) -> bool:
+        """Whether nothing is in flight but what was given up."""
         return not self.filling and {*tuple(self._in_flight)} <= self._interrupted
 
     def shut(self) -> None:
@@ -314,13 +307,13 @@ class CoroutinePool:
         """Log what keeps the event loop: the handler of one of these coroutines, or another task of the loop."""
         for line, execution, task in tuple(self._in_flight.values()):
             if task is running:
-                verdicts = line.handling.verdicts
-                verdicts.blocking(execution.delivery, execution.handler, lasts=lasts, stack=stack)
+                log = line.handling.log
+                log.blocking(execution.delivery, execution.handler, lasts=lasts, stack=stack)
                 return
         for batch in tuple(self._batches.values()):
             if batch.task is running:
-                first, verdicts = batch.executions[0], batch.handling.verdicts
-                verdicts.blocking(first.delivery, first.handler, lasts=lasts, stack=stack)
+                first, log = batch.executions[0], batch.handling.log
+                log.blocking(first.delivery, first.handler, lasts=lasts, stack=stack)
                 return
         name = None if running is None else getattr(running.get_coro(), "__qualname__", None)
         log_blocked(lasts, stack, task=name)

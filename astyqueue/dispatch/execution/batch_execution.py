@@ -41,7 +41,7 @@ class BatchExecutions:
         self._shut = False
         #: Whether it has deliveries that neither wait nor are under way.
         self.gathers = False
-        self._leader: BegunExecution | None = None
+        self._first: BegunExecution | None = None
         # Between batches it has no credit, so that the slot is woken for the next delivery, and not this consumer.
         self._credit = Credit(permitted=False)
         self._consumer: Consumer[Delivery] = Consumer(self._wakeup.set, credit=self._credit)
@@ -57,9 +57,9 @@ class BatchExecutions:
         executions = self._gathered_and_begun(first)
         if not executions:
             return
-        self._leader = executions[0]
+        self._first = executions[0]
         for execution in executions[1:]:
-            execution.leader = executions[0]
+            execution.first_of_batch = executions[0]
             execution.deadline = executions[0].deadline  # so that all are given up together
         error = self._perform(self._executions, executions)
         for execution in executions:
@@ -67,13 +67,13 @@ class BatchExecutions:
                 self._executions.give_back(execution)
             else:
                 self._executions.end(execution, error)
-        self._leader = None
+        self._first = None
 
     @property
     def given_up(self) -> bool:
         """Whether its handler runs on although its batch was given up: its slot is busy with nothing that counts."""
-        leader = self._leader
-        return leader is not None and self._executions.under_way.is_given_up(leader)
+        first = self._first
+        return first is not None and self._executions.under_way.is_given_up(first)
 
     def _gathered_and_begun(self, first: Delivery) -> list[BegunExecution]:
         self.gathers = True

@@ -115,8 +115,8 @@ class UnusedLeases:
             return self._terms.failed(delivery, reason)
         return self._terms.release(delivery, _FIRST_PAUSE * 2 ** (times - 1))
 
-    def begins(self, execution: Execution) -> None:
-        """The handler of a message begins: its earlier leases count no more."""
+    def forget_earlier(self, execution: Execution) -> None:
+        """Forget how often leases of a message expired unused: its handler begins."""
         if self._postponed:
             self._postponed.pop(execution.where, None)
 
@@ -125,11 +125,11 @@ class HandlerExecutions:
     """The executions under way in one subscription."""
 
     def __init__(
-        self, queue: MessageQueue, roster: HandlerRegistry, pace: AdaptivePrefetch, quota: MessageQuota
+        self, queue: MessageQueue, registry: HandlerRegistry, prefetch: AdaptivePrefetch, quota: MessageQuota
     ) -> None:
         """Start without executions."""
         self._quota = quota
-        self.verdicts = DeliveryLog(queue.clock)
+        self.log = DeliveryLog(queue.clock)
         #: Called with the deadline of each execution that has one.
         self.on_deadline: Callable[[MonotonicUs], None] = lambda _: None
         #: Called, once no execution may begin any more, when the outcome of one that has ended is handed in.
@@ -140,12 +140,12 @@ class HandlerExecutions:
         self.on_ended: Callable[[Delivery], None] | None = None
         self._queue = queue
         self._terms = queue.terms
-        self._roster = roster
-        self._find = roster.find
-        self._took = pace.took
+        self._registry = registry
+        self._find = registry.find
+        self._thread_took = prefetch.took
         #: What hears how long the handlers of the other lines took (microseconds).
-        self.took: defaultdict[LineKey, Callable[[int], object]] = defaultdict(lambda: lambda _: None)
-        self._judge = OutcomePolicy(queue)
+        self.line_took: defaultdict[LineKey, Callable[[int], object]] = defaultdict(lambda: lambda _: None)
+        self._policy = OutcomePolicy(queue)
         self._clock = queue.clock
         self._now = queue.clock.now
         self._settle_later = queue.core.claimer.settle_later
@@ -168,7 +168,7 @@ class HandlerExecutions:
         """
         execution = self.under_way.begin(delivery, self._now())
         if execution is None:
-            self.verdicts.again(delivery)
+            self.log.again(delivery)
             return None
         try:
             if self._resolve(execution):
@@ -192,8 +192,8 @@ class HandlerExecutions:
             if self._end(execution):
                 self._conclude(execution, error)
             elif not isinstance(error, Interrupted):
-                took = max(0, self._now() - execution.began)
-                self.verdicts.late(execution.delivery, execution.handler, error, began=execution.began, took=took)
+                duration = max(0, self._now() - execution.began)
+                self.log.late(execution.delivery, execution.handler, error, began=execution.began, took=duration)
         except BaseException as wrong:  # noqa: BLE001 - as what a handler raises
             self._fail(execution, wrong)
         finally:
@@ -202,7 +202,7 @@ class HandlerExecutions:
     def give_back(self, execution: BegunExecution) -> None:
         """End an execution that was cancelled from outside: its message is released, and no attempt is counted."""
         if self._end(execution):
-            self.verdicts.cancelled(execution.delivery, execution.handler)
+            self.log.cancelled(execution.delivery, execution.handler)
             if not execution.current.decided:
                 self.hand_in(execution.current, self._terms.release(execution.current, _CANCELLED_PAUSE))
         self._leave(execution)
@@ -227,10 +227,10 @@ class HandlerExecutions:
     def _fail(self, execution: Execution, error: BaseException) -> None:
         """Count a failed attempt after an error outside the handler."""
         delivery, handler = execution.current, execution.handler
-        self.verdicts.internal_error(delivery, error)
+        self.log.internal_error(delivery, error)
         if not delivery.decided:
             delivery.error = error
-            self.hand_in(delivery, self._judge.failed(delivery, error, handler.max_attempts if handler else None))
+            self.hand_in(delivery, self._policy.failed(delivery, error, handler.max_attempts if handler else None))
 
     def _resolve(self, execution: Execution) -> bool:
         """Find the handler; False if the message was parked for want of one, or given back as it may not begin."""
@@ -244,7 +244,7 @@ class HandlerExecutions:
         if handler.kind is Kind.ASYNCIO and isinstance(
             delivery, Delivery
         ):  # its kind was not known when it was claimed
-            self._roster.learn(delivery.headers.get(TASK), handler)
+            self._registry.learn(delivery.headers.get(TASK), handler)
             self._queue.core.claimer.give_back(delivery)
             return False
         if self._quota.limited:
@@ -252,12 +252,12 @@ class HandlerExecutions:
                 self._queue.core.claimer.give_back(delivery)
                 return False
             execution.counted = True
-        self._unused.begins(execution)
+        self._unused.forget_earlier(execution)
         delivery.began = execution.began
         if handler.timeout is not None:
             self._limit(execution, handler.timeout)
-        if self.verdicts.starts:
-            self.verdicts.started(delivery, handler, execution.began)
+        if self.log.logs_start:
+            self.log.started(delivery, handler, execution.began)
         return True
 
     def _worth_beginning(self, delivery: Delivery, now: int) -> bool:
@@ -268,18 +268,18 @@ class HandlerExecutions:
         lease = delivery.lease
         expired = self._terms.expired(delivery)
         if expired is not None and (lease is None or not delivery.settled):
-            self.verdicts.expired(delivery)
+            self.log.expired(delivery)
             if lease is not None:
                 self.hand_in(delivery, expired)
             return False
         if not self._over and (lease is None or (self._unused.due(lease.timer) > now and not delivery.settled)):
             return True
         if not delivery.settled:
-            self.verdicts.not_begun(delivery)
+            self.log.not_begun(delivery)
             over = self._over
             self.hand_in(delivery, self._terms.release(delivery, None) if over else self._unused.postpone(delivery))
         elif lease is None:  # delivered at most once: nothing can give it back
-            self.verdicts.dropped(delivery)
+            self.log.dropped(delivery)
         return False
 
     def _limit(self, execution: Execution, timeout: int) -> None:
@@ -290,34 +290,34 @@ class HandlerExecutions:
     def _conclude(self, execution: BegunExecution, error: BaseException | None) -> None:
         """Decide the outcome, settle and log; an outcome that the handler settled itself is kept."""
         handler = execution.handler
-        took = max(0, self._now() - execution.began)
-        (self._took if handler.line is Kind.THREAD else self.took[handler.line])(took)
+        duration = max(0, self._now() - execution.began)
+        (self._thread_took if handler.line is Kind.THREAD else self.line_took[handler.line])(duration)
         delivery = execution.current
         lost = delivery is not execution.delivery and execution.delivery.settled == "lost"
         if execution.delivery.decided and not lost:
-            self.verdicts.settled_by_hand(execution.delivery, handler, error, began=execution.began, took=took)
+            self.log.settled_by_hand(execution.delivery, handler, error, began=execution.began, took=duration)
             if not delivery.decided:
                 self.hand_in(delivery, self._terms.release(delivery, None))
             return
         if delivery is not execution.delivery:
             delivery.take_over(execution.delivery.follow_ups)
         delivery.error = error
-        outcome = ACK if error is None else self._judge.judge(delivery, error, handler.max_attempts)
+        outcome = ACK if error is None else self._policy.judge(delivery, error, handler.max_attempts)
         self.hand_in(delivery, outcome)
         if error is not None:
-            self.verdicts.failed(delivery, handler, (outcome, error), began=execution.began, took=took)
-        elif self.verdicts.loud:
-            self.verdicts.done(delivery, handler, began=execution.began, took=took)
+            self.log.failed(delivery, handler, (outcome, error), began=execution.began, took=duration)
+        elif self.log.logs_done:
+            self.log.done(delivery, handler, began=execution.began, took=duration)
 
     def _park(self, delivery: Delivery) -> None:
         if delivery.lease is None:  # delivered at most once: nothing can give it back
-            self.verdicts.dropped(delivery)
+            self.log.dropped(delivery)
             return
         waited = self._now() - delivery.due_us
         pause = max(PARKED_AT_LEAST, min(PARKED_AT_MOST, waited))
-        self.verdicts.unknown(delivery, pause)
+        self.log.unknown(delivery, pause)
         if not delivery.decided:
-            self.hand_in(delivery, self._judge.parked(delivery, pause, free=waited < PARKED_FREE))
+            self.hand_in(delivery, self._policy.parked(delivery, pause, free=waited < PARKED_FREE))
 
     def hand_in(self, delivery: Delivery, outcome: Outcome) -> None:
         """Settle with the next commit. If a hook refuses, the lease is no longer renewed and expires."""
@@ -327,7 +327,7 @@ class HandlerExecutions:
             if isinstance(error, AlreadySettled) and delivery.decided:  # another thread settled it first
                 return
             delivery.renew_until = self._now()
-            self.verdicts.refused(delivery, error)
+            self.log.refused(delivery, error)
 
     def overdue(self) -> list[DeliveryOutcome]:
         """Give up the executions past their deadline; returns them with their failed outcomes."""
@@ -345,10 +345,10 @@ class HandlerExecutions:
         timeout, allowed = (handler.timeout, handler.max_attempts) if handler else (None, None)
         error = TimeoutError(f"no outcome within {duration_setting_text(timeout or 0)}")
         delivery.error = error
-        outcome = self._judge.judge(delivery, error, allowed)
-        took = max(0, self._now() - execution.began)
+        outcome = self._policy.judge(delivery, error, allowed)
+        duration = max(0, self._now() - execution.began)
         stack = self.stack_while_stuck(execution)
-        self.verdicts.stalled(delivery, handler, (outcome, error), began=execution.began, took=took, stack=stack)
+        self.log.stalled(delivery, handler, (outcome, error), began=execution.began, took=duration, stack=stack)
         return delivery, outcome
 
     def stack_while_stuck(self, execution: Execution) -> str:
@@ -361,7 +361,7 @@ class HandlerExecutions:
         self._over = True
         left = [execution for execution in self.under_way.all() if self.under_way.give_up(execution)]
         for execution in left:
-            self.verdicts.abandoned(execution.delivery, execution.handler)
+            self.log.abandoned(execution.delivery, execution.handler)
             execution.interrupt()
         return [(execution.current, self._terms.release(execution.current, None)) for execution in left]
 

@@ -18,7 +18,7 @@ from astyqueue.dispatch.flow_control import AdaptivePrefetch, MessageQuota
 from astyqueue.dispatch.handlers.handler import TASK, Kind, LineKey
 from astyqueue.dispatch.handlers.handler_registry import HandlerRegistry
 from astyqueue.dispatch.running_executions import BegunExecution, Execution
-from astyqueue.dispatch.slots import ClaimCredit, FreeSlots, ReadyDeliveries
+from astyqueue.dispatch.slots import ClaimCredit, Executions, FreeSlots, ReadyDeliveries
 from astyqueue.protocol.claiming.selection import ClaimedMessage
 from astyqueue.queue.delivery.base_delivery import BaseDelivery, DeliveryFactory, Lease
 from astyqueue.queue.delivery.delivery import Delivery
@@ -43,24 +43,17 @@ class Pool(Protocol):
     def ended(self) -> bool:
         """Whether no delivery will be taken any more."""
 
-    def add_queue(self, queue: WaitingLine, /) -> None:
+    def add_line(self, line: WaitingLine, /) -> None:
         """Take deliveries of this line from now on."""
 
-    def remove_queue(self, queue: WaitingLine, /) -> None:
+    def remove_line(self, line: WaitingLine, /) -> None:
         """Take no more of them."""
 
-    def forget_queue(self, queue: WaitingLine, /) -> None:
+    def forget_line(self, line: WaitingLine, /) -> None:
         """Forget a line of which nothing runs any more."""
 
-    def is_busy_with(self, queue: WaitingLine, /) -> bool:
+    def is_busy_with(self, line: WaitingLine, /) -> bool:
         """Whether a handler of this line runs, or may just begin."""
-
-
-class CarryOut(Protocol):
-    """What handles deliveries in the slots that take them."""
-
-    def carry_out(self, delivery: Delivery, /) -> None:
-        """Handle a delivery."""
 
 
 class Pools(Protocol):
@@ -89,28 +82,32 @@ class WaitingLine:
     name: str
     weight: int
     handling: HandlerExecutions
-    executions: CarryOut
+    executions: Executions
     ready: ReadyDeliveries
     credit: ClaimCredit
     pool: Pool
-    pace: AdaptivePrefetch
+    prefetch: AdaptivePrefetch
 
     @property
     def overflows(self) -> bool:
         """Whether the line exceeds both its bound and its pool's size."""
-        return len(self.ready) > self.pace.bound + min(self.pool.size, _OVERFLOW)
+        return len(self.ready) > self.prefetch.bound + min(self.pool.size, _OVERFLOW)
 
 
 @dataclass(frozen=True, slots=True)
-class LineOptions:
-    """What the lines of a queue have in common: its turns, and how many of its handlers run and wait for threads.
+class QueueOptions:
+    """How much of the slots a queue gets.
 
-    A queue that is `followed` was found by a pattern.
+    `weight`: its turns while several queues have messages. `threads`: at most this number of slots run its handlers
+    (None: all). `backlog`: how many deliveries wait for a slot (None: adapted to how quick the handlers are). `limit`:
+    at most this number of its messages are in this process at the same time, whatever runs them (None: no limit). One
+    that is `followed` was found by a pattern, and leaves when it is dropped.
     """
 
-    weight: int
-    threads: int | None
-    backlog: int | None
+    weight: int = 1
+    threads: int | None = None
+    backlog: int | None = None
+    limit: int | None = None
     followed: bool = False
 
 
@@ -118,11 +115,17 @@ class WaitingLines:
     """The lines of one queue. Each is made when a handler for it is known."""
 
     def __init__(
-        self, queue: MessageQueue, roster: HandlerRegistry, pools: Pools, *, options: LineOptions, quota: MessageQuota
+        self,
+        queue: MessageQueue,
+        registry: HandlerRegistry,
+        pools: Pools,
+        *,
+        options: QueueOptions,
+        quota: MessageQuota,
     ) -> None:
         """Nothing waits. All lines share the executions of the queue and the `quota` of the dispatcher."""
         self._queue = queue
-        self._roster = roster
+        self._registry = registry
         self._pools = pools
         self._options = options
         self._quota = quota
@@ -135,13 +138,13 @@ class WaitingLines:
         #: The most of its handlers that run in threads at a time.
         self.threads = min(options.threads or size, size)
         self._limit = None if self.threads == size else self.threads
-        pace = AdaptivePrefetch(self.threads, queue.settings.behaviour.lease_us, options.backlog)
-        self.executions = HandlerExecutions(queue, roster, pace, quota)
+        prefetch = AdaptivePrefetch(self.threads, queue.settings.behaviour.lease_us, options.backlog)
+        self.executions = HandlerExecutions(queue, registry, prefetch, quota)
         self.executions.stack_of = pools.stack_of
-        self._paces: dict[LineKey, AdaptivePrefetch] = {Kind.THREAD: pace}
-        for key in roster.lines:
+        self._prefetches: dict[LineKey, AdaptivePrefetch] = {Kind.THREAD: prefetch}
+        for key in registry.lines:
             # A batch handler has a thread in each of its queues: in those of a pattern only once it has a message.
-            if not (options.followed and roster.batch_of(key)):
+            if not (options.followed and registry.batch_of(key)):
                 self._line(key)
 
     def _line(self, key: LineKey) -> WaitingLine:
@@ -149,22 +152,22 @@ class WaitingLines:
         with self._lock:
             if (line := self._lines.get(key)) is None:
                 line = self._lines[key] = self._made(key)
-                self._quota.counts(line.ready)
+                self._quota.count_line(line.ready)
                 if self._shut:  # a claim was under way
                     _shut(line)
                 if self._started:
-                    line.pool.add_queue(line)
+                    line.pool.add_line(line)
             return line
 
     def _made(self, key: LineKey) -> WaitingLine:
         queue, pool, executions = self._queue, self._pools.of(key), self.executions
-        batch = self._roster.batch_of(key)
-        if (pace := self._paces.get(key)) is None:
+        batch = self._registry.batch_of(key)
+        if (prefetch := self._prefetches.get(key)) is None:
             waiting = batch.size if batch else self._options.backlog
-            pace = self._paces[key] = AdaptivePrefetch(pool.size, queue.settings.behaviour.lease_us, waiting)
-            executions.took[key] = pace.took
-        ready = ReadyDeliveries(queue.clock, pace, self._limit if key is Kind.THREAD else None)
-        credit = ClaimCredit(pool.free, ready, pace, weight=self._options.weight, wake=queue.core.claimer.wake)
+            prefetch = self._prefetches[key] = AdaptivePrefetch(pool.size, queue.settings.behaviour.lease_us, waiting)
+            executions.line_took[key] = prefetch.took
+        ready = ReadyDeliveries(queue.clock, prefetch, self._limit if key is Kind.THREAD else None)
+        credit = ClaimCredit(pool.free, ready, prefetch, weight=self._options.weight, wake=queue.core.claimer.wake)
         perform = self._pools.perform_batch
         carries = BatchExecutions(executions, ready.manager, batch, queue.clock, perform) if batch else executions
         return WaitingLine(
@@ -175,7 +178,7 @@ class WaitingLines:
             ready=ready,
             credit=credit,
             pool=pool,
-            pace=pace,
+            prefetch=prefetch,
         )
 
     def __iter__(self) -> Iterator[WaitingLine]:
@@ -208,7 +211,7 @@ class WaitingLines:
             self._started = True
             lines = [*self._lines.values()]
         for line in lines:
-            line.pool.add_queue(line)
+            line.pool.add_line(line)
 
     def credit(self) -> int:
         """How many messages may be claimed now: as many as all lines may, unless one of them overflows."""
@@ -221,28 +224,28 @@ class WaitingLines:
 
     def accept(self, deliveries: list[Delivery]) -> list[Delivery]:
         """Add claimed deliveries; returns those to give back because it was shut."""
-        if (only := self._roster.only_line) is not None:
+        if (only := self._registry.only_line) is not None:
             return _accepted(self._line(only), deliveries)
         sorted_in: dict[LineKey, list[Delivery]] = {}
         for delivery in deliveries:
-            sorted_in.setdefault(self._roster.line_of(delivery.headers.get(TASK)), []).append(delivery)
+            sorted_in.setdefault(self._registry.line_of(delivery.headers.get(TASK)), []).append(delivery)
         return [late for key, found in sorted_in.items() for late in _accepted(self._line(key), found)]
 
     @property
     def delivery_factory(self) -> DeliveryFactory:
         """Makes deliveries: for `async def` handlers those whose calls are awaited, for all others those that block."""
-        roster, plain = self._roster, self._queue.delivery
+        registry, plain = self._registry, self._queue.delivery
         awaited: DeliveryFactory | None = None
 
         def made(row: str, claimed: Sequence[ClaimedMessage], lease: Lease | None) -> list[BaseDelivery]:
             nonlocal awaited
-            if not roster.awaited_lines:
+            if not registry.awaited_lines:
                 return plain(row, claimed, lease)
             awaited = awaited or self._pools.awaited(self._queue)
             deliveries: list[BaseDelivery] = []
             for one in claimed:
-                line = roster.line_of((one.envelope.headers or {}).get(TASK))
-                deliveries += (awaited if line in roster.awaited_lines else plain)(row, (one,), lease)
+                line = registry.line_of((one.envelope.headers or {}).get(TASK))
+                deliveries += (awaited if line in registry.awaited_lines else plain)(row, (one,), lease)
             return deliveries
 
         return made
@@ -251,11 +254,11 @@ class WaitingLines:
         """The deliveries to give back because none of their line was taken for too long."""
         return [delivery for line in self for delivery in line.ready.hoarded(now)]
 
-    def rests(self) -> None:
-        """The claim thread of this queue has nothing to do for it now."""
+    def end_promises(self) -> None:
+        """Release the slots that were promised: the claim thread has nothing to do for this queue now."""
         wants = not self._scheduler.has_nothing_due(self._now())
         for line in self:
-            line.credit.rests(wants=wants)
+            line.credit.end_promise(wants=wants)
 
     def shut(self) -> list[Delivery]:
         """Accept no more; returns the deliveries to give back. At-most-once ones stay, to be handled."""
@@ -270,7 +273,7 @@ class WaitingLines:
     def forget(self) -> None:
         """Count no deliveries that wait any more."""
         for line in self:
-            self._quota.forgets(line.ready)
+            self._quota.forget_line(line.ready)
 
 
 def _shut(line: WaitingLine) -> list[Delivery]:

@@ -81,7 +81,11 @@ class Handler:
     line: LineKey = field(default=Kind.THREAD, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        """BadSetting for a function that cannot run so: its messages would be acked undone, or no process finds it."""
+        """BadSetting for a function that cannot run so: its messages would be acked undone, or no process finds it.
+
+        Also for a timeout of 0.
+        """
+        refuse_no_time(self.timeout)
         kind = kind_of(self.call, self.kind)
         object.__setattr__(self, "kind", kind)
         object.__setattr__(self, "line", f"batch {self.name}" if self.batch else kind)
@@ -128,6 +132,13 @@ def refuse_batches_in_processes(call: object, kind: Kind) -> None:
             f"{handler_name(call)} handles batches, and a process handles single messages: leave out kind, so that "
             "it runs in a thread, or on the event loop if it is async; or leave out batch"
         )
+        raise BadSetting(message)
+
+
+def refuse_no_time(timeout: int | None) -> None:
+    """BadSetting for a timeout of 0: each message would have failed as soon as its handler began."""
+    if timeout == 0:
+        message = "a timeout of 0 leaves a handler no time: give a longer one, or leave it out"
         raise BadSetting(message)
 
 

@@ -57,7 +57,7 @@ class HandlerRegistry:
             self._named[task] = handler
             self.names.add(task)
 
-    def ask(self, factory: Factory, *, timeout: int | None, max_attempts: int | None) -> None:
+    def set_factory(self, factory: Factory, *, timeout: int | None, max_attempts: int | None) -> None:
         """Register the factory; the options apply to plain functions that it returns. BadSetting for a second one."""
         if self._factory is not None:
             message = "there are two factories of handlers for one queue: give one"

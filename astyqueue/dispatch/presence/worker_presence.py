@@ -10,8 +10,8 @@ import logging
 import os
 import socket
 import threading
-from collections.abc import Callable, Sequence
-from functools import cache
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache, partial
 from importlib import metadata
 from typing import Final
 
@@ -20,7 +20,7 @@ from astyqueue.dispatch.presence.stall_watch import Stall, StallWatch
 from astyqueue.dispatch.stacks import stacks_of
 from astyqueue.dispatch.worker_log import REMIND, log_event, log_stacks, log_unexpected_error
 from astyqueue.dispatch.workload import DispatcherWorkload
-from astyqueue.errors import AstyqueueError, Closed
+from astyqueue.errors import AstyqueueError
 from astyqueue.model.presence import HEARTBEAT, Presence, WorkerCommand, WorkerState, loads_text
 from astyqueue.protocol.coordination import presence as protocol
 from astyqueue.queue.queue import MessageQueue
@@ -62,6 +62,8 @@ class WorkerPresence:
         self._logged: MonotonicUs | None = None
         self._beat_now = self._quiet = self._draining = self._over = False
         self._seen: set[str] = set()
+        #: A queue of each store that has a report, also once it has left.
+        self._reported: dict[int, MessageQueue] = {}
         self._hold_lock = threading.RLock()  # a signal handler may come in the middle of a call of its own thread
 
     def start(self) -> threading.Thread:
@@ -117,7 +119,7 @@ class WorkerPresence:
         """Log the stacks of all threads."""
         log_stacks(logging.WARNING, "stacks", stacks_of(), state=self.state, **self._busy())
 
-    def drains(self) -> None:
+    def report_draining(self) -> None:
         """Report from now on that the dispatcher ends."""
         self._draining = True
         self.report_soon()
@@ -149,15 +151,12 @@ class WorkerPresence:
                 self._safely(self._beat)
             if not self._beat_now:
                 self._wakeup.wait(min(beat, look))
-        if self._answered != BEGINNING:
-            self._safely(self._withdraw)
+        self._withdraw_from(self._reported)
 
     def _safely(self, work: Callable[[], None]) -> None:
         """Do this; the next heartbeat tries again after an error."""
         try:
             work()
-        except Closed:
-            self._over = True
         except AstyqueueError as error:
             log_event(logging.DEBUG, "heartbeat_failed", error=reason_of(error))
         except BaseException as error:  # noqa: BLE001 - the reports must go on
@@ -166,8 +165,11 @@ class WorkerPresence:
     def _beat(self) -> None:
         wanted: list[WorkerCommand] = []
         seen: set[str] = set()
-        for queues in self._by_store():
+        by_store = self._by_store()
+        self._withdraw_from(self._reported.keys() - by_store.keys())
+        for store, queues in by_store.items():
             queues[0].run(protocol.report(self._presence(queues)))
+            self._reported[store] = queues[0]
             for command, nonce in queues[0].run(protocol.read_commands(self.name)):
                 seen.add(nonce)
                 wanted += [command] if nonce not in self._seen else []
@@ -176,12 +178,12 @@ class WorkerPresence:
         for command in wanted:
             self._follow(command)
 
-    def _by_store(self) -> list[list[MessageQueue]]:
-        """The queues, those of one store together."""
+    def _by_store(self) -> dict[int, list[MessageQueue]]:
+        """The queues, those of one store together, by the `id` of the store."""
         stores: dict[int, list[MessageQueue]] = {}
         for queue in self._workload.queues():
             stores.setdefault(id(queue.store), []).append(queue)
-        return list(stores.values())
+        return stores
 
     def _presence(self, queues: Sequence[MessageQueue]) -> Presence:
         running, limits, kinds = self._workload.running(), self._workload.limits(), self._workload.loads()
@@ -251,9 +253,14 @@ class WorkerPresence:
             facts["oldest"] = f"{oldest.task} {oldest.id} for {lasts}"
         return facts
 
-    def _withdraw(self) -> None:
-        for queues in self._by_store():
-            queues[0].run(protocol.withdraw(self.name))
+    def _withdraw_from(self, stores: Iterable[int]) -> None:
+        """Delete the reports in these stores; the next heartbeat tries again where a store does not answer."""
+        for store in tuple(stores):
+            self._safely(partial(self._withdraw, store))
+
+    def _withdraw(self, store: int) -> None:
+        self._reported[store].run(protocol.withdraw(self.name))
+        del self._reported[store]
 
 
 @cache

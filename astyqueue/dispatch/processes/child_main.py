@@ -30,7 +30,7 @@ from astyqueue.dispatch.processes.forwarded_delivery import Ask, ForwardedDelive
 from astyqueue.dispatch.processes.stray_forks import ending_forked_children
 from astyqueue.dispatch.stacks import traceback_text
 from astyqueue.durations import Duration, as_microseconds, instant_of
-from astyqueue.errors import AstyqueueError, Closed, Reject, Retry, Snooze
+from astyqueue.errors import AstyqueueError, BadInput, Closed, Reject, Retry, Snooze
 from astyqueue.text import one_line
 
 _STATM: Final = "/proc/self/statm"
@@ -79,7 +79,11 @@ class Parent:
             if not self._listens or number != self._number:
                 message = "the handler of this delivery has ended: its outcome is decided"
                 raise Closed(message)
-            self._channel.send(("ask", call, arguments))
+            try:
+                self._channel.send(("ask", call, arguments))
+            except ValueError as error:  # nothing was written
+                message = f"{call} was given a value that cannot cross to the parent process: give text or numbers"
+                raise BadInput(message) from error
             frame = self._channel.receive()
         if frame is None:
             os._exit(1)  # the parent is gone, and the outcome of the call with it

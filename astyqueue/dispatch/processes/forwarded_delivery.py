@@ -81,15 +81,15 @@ def _fields_of(message: Message) -> Values:
     crossing = (True, instant_of(expires)) if isinstance(expires, datetime) else (False, _microseconds(expires))
     return (
         encode_body(message.body, BODY_BYTES_AT_MOST),
-        message.key,
+        _plain(message.key),
         _microseconds(message.delay),
         None if message.at is None else instant_of(message.at),
         message.priority,
-        None if message.headers is None else dict(message.headers),
+        None if message.headers is None else {_plain(name): _plain(value) for name, value in message.headers.items()},
         crossing,
         _microseconds(message.lease),
         message.max_attempts,
-        message.group,
+        _plain(message.group),
     )
 
 
@@ -174,4 +174,9 @@ def _text(reason: object) -> str:
     if not isinstance(reason, str):
         problem = f"a reason must be text, not {reason!r:.80}; str() makes text of an error"
         raise BadInput(problem)
-    return str(reason)
+    return str.__str__(reason)
+
+
+def _plain(value: object) -> object:
+    """Text of a class of its own, such as a member of an enum, as text that can cross; anything else as it is."""
+    return str.__str__(value) if isinstance(value, str) else value

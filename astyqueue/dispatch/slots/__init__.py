@@ -16,6 +16,6 @@ turns and weights, docs/decisions/0047 why queues share slots.
 
 from astyqueue.dispatch.slots.free_slots import ClaimCredit, FreeSlots
 from astyqueue.dispatch.slots.ready_deliveries import ReadyDeliveries
-from astyqueue.dispatch.slots.slot_pool import ServedQueue, SlotPool
+from astyqueue.dispatch.slots.slot_pool import Executions, ServedLine, SlotPool
 
-__all__ = ["ClaimCredit", "FreeSlots", "ReadyDeliveries", "ServedQueue", "SlotPool"]
+__all__ = ["ClaimCredit", "Executions", "FreeSlots", "ReadyDeliveries", "ServedLine", "SlotPool"]

@@ -10,14 +10,11 @@ import heapq
 import threading
 from collections.abc import Callable
 from itertools import count
-from typing import Final
 
+from astyqueue.dispatch.consumers import stride_of
 from astyqueue.dispatch.flow_control import AdaptivePrefetch
 from astyqueue.dispatch.slots.ready_deliveries import ReadyDeliveries
 from astyqueue.waiting import BargingLock
-
-#: The distance between two claims of a queue of weight 1: a multiple of small weights, so that theirs are exact.
-_STRIDE: Final = 720_720
 
 
 class FreeSlots:
@@ -72,7 +69,7 @@ class FreeSlots:
         """Forget a queue, which claims no more."""
         with self._lock:
             self._queues -= 1
-            self._end_promise(queue)
+            self._drop_promise(queue)
             self._count_waiting(queue, waits=False)
             queue.refused = False
             offered = self._offered()
@@ -90,7 +87,7 @@ class FreeSlots:
         one stays valid when part of it has arrived. A queue that gets nothing is woken when a slot is free for it.
         """
         with self._lock:
-            self._end_promise(queue)
+            self._drop_promise(queue)
             waiting = len(queue.ready)
             self._count_waiting(queue, waits=waiting > 0)
             usable = self._usable(queue)
@@ -134,26 +131,26 @@ class FreeSlots:
         with self._lock:
             queue.known, queue.asked = True, False
             queue.granted -= messages
-            queue.position = max(queue.position, self._position) + messages * (_STRIDE // queue.weight)
+            queue.position = max(queue.position, self._position) + messages * stride_of(queue.weight)
             kept = min(messages, queue.promised)
             queue.promised -= kept
             self._promised -= kept
             self._count_waiting(queue, waits=True)
 
-    def rests(self, queue: ClaimCredit, *, wants: bool) -> None:
-        """This queue's claim loop is idle: release its promised slots. With `wants`, keep its place in the turn order.
+    def end_promise(self, queue: ClaimCredit, *, wants: bool) -> None:
+        """Release the slots that were promised to a queue, as its claim loop is idle.
 
-        Without, its claims ask again once they know of messages.
+        With `wants` it keeps its place in the turn order; without, its claims ask again once they know of messages.
         """
         with self._lock:
-            self._end_promise(queue)
+            self._drop_promise(queue)
             queue.refused = queue.refused and wants
             if queue.asked:
                 queue.known = queue.asked = False
             offered = self._offered() if self._refused else ()
         _wake(offered)
 
-    def _end_promise(self, queue: ClaimCredit) -> None:
+    def _drop_promise(self, queue: ClaimCredit) -> None:
         self._promised -= queue.promised
         queue.promised = 0
 
@@ -200,7 +197,7 @@ class ClaimCredit:
     __slots__ = (
         "_ask_at",
         "_claims_in",
-        "_pace",
+        "_prefetch",
         "_shut",
         "_slots",
         "_unasked",
@@ -220,7 +217,7 @@ class ClaimCredit:
         self,
         slots: FreeSlots,
         ready: ReadyDeliveries,
-        pace: AdaptivePrefetch,
+        prefetch: AdaptivePrefetch,
         *,
         weight: int,
         wake: Callable[[], None],
@@ -236,7 +233,7 @@ class ClaimCredit:
         self.refused = False
         self.listed = False
         self._slots = slots
-        self._pace = pace
+        self._prefetch = prefetch
         self._wake = wake
         self._shut = False
         self._unasked = False
@@ -258,9 +255,9 @@ class ClaimCredit:
         """How many messages may be claimed now. Whichever thread leads the claims of the queue calls this."""
         if self._shut:
             return 0
-        self._pace.part = self._slots.part_of(self)
-        self._pace.adapt()
-        bound = self._pace.bound
+        self._prefetch.part = self._slots.part_of(self)
+        self._prefetch.adapt()
+        bound = self._prefetch.bound
         # Set before the waiting messages are counted: a slot that makes room after that sees them, and asks.
         self._ask_at = bound - max(1, bound // 2)
         self._unasked = True
@@ -278,14 +275,14 @@ class ClaimCredit:
         """Claimed messages came."""
         self._slots.arrived(self, messages)
 
-    def rests(self, *, wants: bool = True) -> None:
-        """The claim thread of this queue has nothing to do for it now; `wants`: there may be messages to claim.
+    def end_promise(self, *, wants: bool = True) -> None:
+        """Release the promised slots: the claim thread has nothing to do for this queue now.
 
-        Only that thread says so: while another thread of the process leads the claims, as in `receive`, no slot is
-        promised to them.
+        `wants`: there may be messages to claim. Only that thread calls this: while another thread of the process leads
+        the claims, as in `receive`, no slot is promised to them.
         """
         self._claims_in = threading.get_ident()
-        self._slots.rests(self, wants=wants)
+        self._slots.end_promise(self, wants=wants)
 
     def shut(self) -> None:
         """Have no credit from now on. More calls do nothing."""

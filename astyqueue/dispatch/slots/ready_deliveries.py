@@ -14,10 +14,10 @@ from astyqueue.queue.delivery.delivery import Delivery
 class ReadyDeliveries:
     """The deliveries of a queue that wait, and the slots that take them: consumers of its `manager`."""
 
-    def __init__(self, clock: Clock, pace: AdaptivePrefetch, limit: int | None) -> None:
-        """At most `limit` deliveries are with slots at a time. `pace` hears of deliveries that waited for too long."""
+    def __init__(self, clock: Clock, prefetch: AdaptivePrefetch, limit: int | None) -> None:
+        """At most `limit` deliveries are with slots at a time. Those that waited for too long shrink `prefetch`."""
         self.manager: ConsumerManager[Delivery] = ConsumerManager(clock.now, running=limit)
-        self._pace = pace
+        self._prefetch = prefetch
         self._lock = threading.Lock()
         self._shut = False
         self._first: Ready[Delivery] | None = None
@@ -47,12 +47,12 @@ class ReadyDeliveries:
         first = self.manager.oldest if len(self.manager) else None
         if first is not self._first:
             self._first, self._first_since = first, now
-        if first is None or now - self._first_since < self._pace.hoarded_after:
+        if first is None or now - self._first_since < self._prefetch.hoarded_after:
             return []
         lease = first.message.lease
         if lease is not None and lease.timer.due <= now:
             return []  # others may claim it already: there is nothing to release
-        self._pace.hoarded(now - self._first_since)
+        self._prefetch.hoarded(now - self._first_since)
         return self.give_back()
 
     def shut(self) -> list[Delivery]:

@@ -10,7 +10,7 @@ from queue import SimpleQueue
 from typing import Final, Protocol
 
 from astyqueue.clock import Clock
-from astyqueue.dispatch.consumers import ALL, ConsumerManager, MultiQueueConsumer, Pulled, Selector
+from astyqueue.dispatch.consumers import ConsumerManager, MultiQueueConsumer, Pulled
 from astyqueue.dispatch.slots.free_slots import ClaimCredit, FreeSlots
 from astyqueue.dispatch.slots.ready_deliveries import ReadyDeliveries
 from astyqueue.dispatch.worker_log import log_event, log_traceback
@@ -26,22 +26,22 @@ _WITHIN: Final = 60 * SECOND
 
 
 class Executions(Protocol):
-    """What handles the deliveries of a queue."""
+    """What handles the deliveries that slots take."""
 
-    def carry_out(self, delivery: Delivery) -> None:
+    def carry_out(self, delivery: Delivery, /) -> None:
         """Handle a delivery; returns when it has an outcome."""
 
 
-class ServedQueue(Protocol):
-    """A queue as slots see it."""
+class ServedLine(Protocol):
+    """A waiting line of a queue as slots see it."""
 
     @property
     def name(self) -> str:
-        """Its name."""
+        """The name of its queue."""
 
     @property
     def weight(self) -> int:
-        """Its turns under load."""
+        """The turns of its queue under load."""
 
     @property
     def executions(self) -> Executions:
@@ -57,14 +57,14 @@ class ServedQueue(Protocol):
 
 
 class _Slot:
-    """One thread: what wakes it, and the queue whose message it handles (None while it looks for one)."""
+    """One thread: what wakes it, and the line whose message it handles (None while it looks for one)."""
 
-    __slots__ = ("consumer", "queue", "rests", "signals", "thread")
+    __slots__ = ("consumer", "line", "rests", "signals", "thread")
 
     def __init__(self) -> None:
         self.signals: SimpleQueue[None] = SimpleQueue()
         self.consumer: MultiQueueConsumer[Delivery] = MultiQueueConsumer(self.wake)
-        self.queue: ServedQueue | None = None
+        self.line: ServedLine | None = None
         self.rests = False
         self.thread: threading.Thread | None = None
 
@@ -80,20 +80,19 @@ class SlotPool:
     of handlers is replaced.
     """
 
-    def __init__(self, size: int, free: FreeSlots, clock: Clock, *, selector: Selector = ALL) -> None:
-        """`size` slots, which take the messages that `selector` matches; nothing runs yet."""
+    def __init__(self, size: int, free: FreeSlots, clock: Clock) -> None:
+        """`size` slots; nothing runs yet."""
         self.size = size
-        #: Called when a thread died, when no slot is busy any more with a queue that leaves, and when a thread has left
+        #: Called when a thread died, when no slot is busy any more with a line that leaves, and when a thread has left
         #: once the pool was shut.
         self.on_change: Callable[[], None] = lambda: None
         self.threads: list[threading.Thread] = []
         self.free = free
         self._clock = clock
-        self._selector = selector
         self._lock = BargingLock()
-        self._queues: dict[ConsumerManager[Delivery], ServedQueue] = {}
+        self._lines: dict[ConsumerManager[Delivery], ServedLine] = {}
         self._slots: list[_Slot] = []
-        #: For each queue that leaves, the slots that may have a message of it.
+        #: For each line that leaves, the slots that may have a message of it.
         self._leaving: dict[ConsumerManager[Delivery], set[_Slot]] = {}
         self._resting = 0
         self._left = 0
@@ -104,8 +103,8 @@ class SlotPool:
         self._deaths: deque[MonotonicUs] = deque(maxlen=_DEATHS)
 
     def __repr__(self) -> str:
-        """The numbers of slots and queues."""
-        return f"<SlotPool: {self.size} slots, {len(self._queues)} queues>"
+        """The numbers of slots and lines."""
+        return f"<SlotPool: {self.size} slots, {len(self._lines)} lines>"
 
     def start(self) -> None:
         """Start the threads. If one cannot be started, that raises, and `replace_dead` starts what is missing."""
@@ -120,30 +119,30 @@ class SlotPool:
         slot = _Slot()
         slot.thread = threading.Thread(target=self._run, args=(slot,), name=f"astyqueue:handle:{name}", daemon=True)
         with self._lock:
-            for manager, queue in self._queues.items():
+            for manager, line in self._lines.items():
                 if manager not in self._leaving:
-                    self._serve(slot, queue)
+                    self._serve(slot, line)
             try:
-                slot.thread.start()  # with the lock, so that it knows of each queue that is added or removed meanwhile
+                slot.thread.start()  # with the lock, so that it knows of each line that is added or removed meanwhile
             except BaseException:
                 slot.consumer.close()
                 raise
             self._slots.append(slot)
             self.threads.append(slot.thread)
 
-    def _serve(self, slot: _Slot, queue: ServedQueue) -> None:
-        slot.consumer.add_queue(queue.ready.manager, weight=queue.weight, selector=self._selector)
+    def _serve(self, slot: _Slot, line: ServedLine) -> None:
+        slot.consumer.add_queue(line.ready.manager, weight=line.weight)
 
-    def add_queue(self, queue: ServedQueue) -> None:
-        """Take messages of this queue too, from now on."""
+    def add_line(self, line: ServedLine) -> None:
+        """Take messages of this line too, from now on."""
         with self._lock:
-            self._queues[queue.ready.manager] = queue
+            self._lines[line.ready.manager] = line
             for slot in self._slots:
-                self._serve(slot, queue)
+                self._serve(slot, line)
 
-    def remove_queue(self, queue: ServedQueue) -> None:
-        """Take no more messages of this queue. Those that slots have go on; `forget_queue` follows once they ended."""
-        manager = queue.ready.manager
+    def remove_line(self, line: ServedLine) -> None:
+        """Take no more messages of this line. Those that slots have go on; `forget_line` follows once they ended."""
+        manager = line.ready.manager
         with self._lock:
             if manager in self._leaving:
                 return
@@ -152,21 +151,21 @@ class SlotPool:
             # All at first: a slot that goes on while this looks either is seen, or finds itself here and says so.
             busy = self._leaving[manager] = {*self._slots}
             for slot in self._slots:
-                if slot.rests or slot.queue not in (None, queue):
+                if slot.rests or slot.line not in (None, line):
                     busy.discard(slot)
 
-    def forget_queue(self, queue: ServedQueue) -> None:
-        """Forget a queue that no slot is busy with any more; it may never have been added."""
+    def forget_line(self, line: ServedLine) -> None:
+        """Forget a line that no slot is busy with any more; it may never have been added."""
         with self._lock:
-            self._queues.pop(queue.ready.manager, None)
-            self._leaving.pop(queue.ready.manager, None)
+            self._lines.pop(line.ready.manager, None)
+            self._leaving.pop(line.ready.manager, None)
 
-    def is_busy_with(self, queue: ServedQueue) -> bool:
-        """Whether a slot may have a message of this queue, which was removed."""
-        return bool(self._leaving.get(queue.ready.manager))
+    def is_busy_with(self, line: ServedLine) -> bool:
+        """Whether a slot may have a message of this line, which was removed."""
+        return bool(self._leaving.get(line.ready.manager))
 
     def _goes_on(self, slot: _Slot, to: ConsumerManager[Delivery] | None) -> None:
-        """A slot has begun a message of a queue, or has nothing to do: it has none of the queues that leave."""
+        """A slot has begun a message of a line, or has nothing to do: it has none of the lines that leave."""
         with self._lock:
             left = [manager for manager, busy in self._leaving.items() if busy == {slot} and manager is not to]
             for manager, busy in self._leaving.items():
@@ -175,9 +174,9 @@ class SlotPool:
         if left:
             self.on_change()
 
-    def is_idle(self, but: int) -> bool:
-        """Whether all slots rest or have left, except `but` of them."""
-        return self._resting + self._missing >= self.size - but
+    def is_idle(self, held: int) -> bool:
+        """Whether all slots rest or have left, except the `held` ones, whose handlers were given up."""
+        return self._resting + self._missing >= self.size - held
 
     def is_beginning(self, begun: Container[int]) -> bool:
         """Whether a slot may have a delivery that has not begun: not those that rest, nor these threads."""
@@ -199,16 +198,16 @@ class SlotPool:
             slot.wake()
 
     def _run(self, slot: _Slot) -> None:
-        pull, queues = slot.consumer.pull, self._queues
+        pull, lines = slot.consumer.pull, self._lines
         pulled: Pulled[Delivery] | None = None
         try:
             while (pulled := pull() or self._pull_when_woken(slot)) is not None:
-                slot.queue = queue = queues[pulled.manager]
+                slot.line = line = lines[pulled.manager]
                 if self._leaving:
                     self._goes_on(slot, pulled.manager)
-                queue.credit.taken()
-                queue.executions.carry_out(pulled.ready.message)
-                slot.queue = None
+                line.credit.taken()
+                line.executions.carry_out(pulled.ready.message)
+                slot.line = None
         except BaseException as error:  # noqa: BLE001 - as when memory runs out; another thread takes this one's place
             if pulled is not None:  # its lease runs out, and it is handed out again
                 pulled.ready.message.renew_until = self._clock.now()
@@ -225,7 +224,7 @@ class SlotPool:
         return None
 
     def _rest(self, slot: _Slot) -> bool:
-        """Wait until a queue has something; False once the pool is shut."""
+        """Wait until a line has something; False once the pool is shut."""
         with self._lock:
             slot.rests = True
             self._resting += 1
@@ -255,7 +254,7 @@ class SlotPool:
             now = self._clock.monotonic()
             again = len(self._deaths) == _DEATHS and now - self._deaths[0] < _WITHIN
             self._deaths.append(now)
-            name = slot.queue.name if slot.queue else ""
+            name = slot.line.name if slot.line else ""
             log_event(logging.CRITICAL, "thread_died", queue=name, error=reason_of(error), replaced=not again)
             log_traceback(error, queue=name)
             with self._lock:

@@ -31,7 +31,7 @@ _PLACES: Final = {
     WorkerCommand.STACKS: 2,
 }
 #: Seconds for which a command waits for its worker.
-_COMMAND_KEPT: Final = 600
+COMMAND_KEPT: Final = 600
 
 
 class _Stored(NamedTuple):
@@ -87,7 +87,7 @@ def read_presences() -> Steps[list[Presence]]:
 def request(name: str, command: WorkerCommand, nonce: Nonce) -> Steps[None]:
     """Write a command for the process of this name, which finds it with its next heartbeat."""
     value = FORMAT + to_json({"command": command.value, "nonce": nonce.hex()})
-    yield Send(Batch(WORKERS, (Put(_command_name(name, command), value, ttl=_COMMAND_KEPT),)))
+    yield Send(Batch(WORKERS, (Put(_command_name(name, command), value, ttl=COMMAND_KEPT),)))
 
 
 def read_commands(name: str) -> Steps[list[CommandColumn]]:

@@ -11,7 +11,7 @@ import pytest
 
 from astyqueue import Hook, KeyTaken, LeaseLost, Message, aio, ids
 from astyqueue.clock import instant
-from astyqueue.errors import BadInput
+from astyqueue.errors import BadInput, NotFound
 from astyqueue.model.envelope import encode_plain
 from astyqueue.model.views import RescanReport
 from astyqueue.protocol.sending.insert import message_put
@@ -214,6 +214,9 @@ def test_threads_and_tasks_share_a_store(place: Place) -> None:
             queue = await connection.queue("emails")
             await queue.send("by a task")
             assert await connection.queues() == ["emails"]
+            assert (await connection.existing_queue("emails")).settings == queue.settings
+            with pytest.raises(NotFound, match="there is no queue 'numbers'"):
+                await connection.existing_queue("numbers")
             await connection.command("a worker that has ended", "stacks")
             assert await connection.workers() == []
             [held] = await queue.receive()

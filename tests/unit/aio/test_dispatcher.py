@@ -137,10 +137,12 @@ def test_leaving_the_block_waits_for_handlers_and_an_error_gives_their_messages_
         stage, waiting = stages(clock), Waiting()
         stage.queue.send("one")
         with suppress(KeyError):
-            async with await serving(stage, waiting).build():
+            async with await serving(stage, waiting).build() as dispatcher:
                 await waiting.begun.get()
+                assert not dispatcher.abandoned
                 raise KeyError
         await turn()
+        assert dispatcher.abandoned
         assert waiting.cancelled == 1
         assert [(one.body, one.attempt) for one in stage.queue.receive()] == [("one", 1)]
 

@@ -75,6 +75,10 @@ def test_which_file_options_come_from_is_reported(shell: Shell, three: Path, url
         ("[migrate]\nmove-home = true", "move_home"),
         ("[schedules.add]\nreplace = true", "replace"),
         ("[journal.reclaim]\nignore-cursors = true", "ignore_cursors"),
+        ("[journal.replay]\nagain = true", "again"),
+        ("[migrate]\ndurable = false", "durable"),
+        ("[pipeline.run]\naccept-gap = true", "accept_gap"),
+        ("[pipeline.stream]\naccept-gap = true", "accept_gap"),
     ],
 )
 def test_what_destroys_is_never_asked_for_in_a_file(

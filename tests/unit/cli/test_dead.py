@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from astyqueue.cli import main
 from astyqueue.cli.output import progress_bar
 from astyqueue.model.views import RedriveReport
 from astyqueue.queue.connection import Connection
@@ -121,6 +123,24 @@ def test_an_interrupted_redrive_says_how_far_it_came(
     monkeypatch.setattr(MessageQueue, "redrive", interrupted)
     result = shell("dead", "redrive", "emails", "--rate", "10", code=130)
     assert result.stdout == "put back 1 dead letter of queue emails, then was interrupted\n"
+
+
+@pytest.mark.parametrize(("by_id", "calls"), [(False, 2), (True, 1)])
+def test_letters_are_counted_for_a_bar_only_if_a_redrive_goes_through_all_of_them(
+    buried: Buried, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *, by_id: bool, calls: int
+) -> None:
+    ids = buried("one", "two")
+    redrive, called = MessageQueue.redrive, list[Any]()
+
+    def noted(queue: MessageQueue, *ids: str, **options: Any) -> RedriveReport:  # noqa: ANN401 - whatever the command asks for
+        called.append(ids)
+        return redrive(queue, *ids, **options)
+
+    monkeypatch.setattr(MessageQueue, "redrive", noted)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    main(["dead", "redrive", "emails", *(ids[:1] if by_id else [])], standalone_mode=False)
+    assert len(called) == calls
+    assert capsys.readouterr().out == f"put back {'1 dead letter' if by_id else '2 dead letters'} of queue emails\n"
 
 
 def test_purge_must_be_meant(shell: Shell, buried: Buried, connection: Connection) -> None:

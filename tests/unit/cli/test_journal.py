@@ -84,6 +84,15 @@ def test_values_that_are_no_json_are_text_without_control_characters(shell: Shel
     assert [line["value"] for line in shell.json("journal", "tail", ".")] == ["\x1b[2J", "\\xff\\xfe", "text", "", [1]]
 
 
+@pytest.mark.parametrize("option", ["--since", "--until"])
+@pytest.mark.parametrize("words", [("tail", "orders"), ("replay", "orders", "emails")], ids=["tail", "replay"])
+def test_a_moment_that_cannot_be_read_is_an_error_that_names_the_option(
+    shell: Shell, orders: Path, words: tuple[str, ...], option: str
+) -> None:
+    assert orders.exists()
+    assert f"Invalid value for '{option}': " in shell.usage_error("journal", *words, option, "soon")
+
+
 def test_tail_follows_over_pages_until_it_is_interrupted(folder: Path) -> None:
     with Journal.open(folder / "live", page_size=512) as journal:
         journal.append(0)

@@ -70,6 +70,11 @@ def test_drain_creates_no_queue_in_another_store(shell: Shell, away: MessageQueu
     assert shell.json("spool", "status", "spool")[0]["messages"] == 3
 
 
+@pytest.mark.usefixtures("away")
+def test_a_timeout_that_cannot_be_read_is_an_error_that_names_the_option(shell: Shell) -> None:
+    assert "Invalid value for '--timeout': " in shell.usage_error("spool", "drain", "spool", "--timeout", "soon")
+
+
 def test_a_folder_that_is_no_spool_is_refused(shell: Shell, folder: Path) -> None:
     (folder / "other").mkdir()
     assert "folder other is not a spool" in shell.error("spool", "status", "other", code=1)

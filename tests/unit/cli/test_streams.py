@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from astyqueue.queue.connection import Connection
-from tests.unit.cli.conftest import run
+from tests.unit.cli.conftest import DEADLINE, run
 
 #: The processes open the store on their own.
 pytestmark = pytest.mark.stores("sqlite")
@@ -125,3 +127,39 @@ def test_a_task_that_prints_does_not_fail_because_nobody_reads_it(emails: Connec
         send(emails, flush=True)
         assert run("worker", "jobs:app", "--burst", out=pipe, err=pipe)[0] == 0
     assert (folder / "notes.txt").read_text() == "done\n" * 3
+
+
+BLOCKED_PRINTS = """
+import select
+import sys
+import threading
+
+from astyqueue.cli.streams import exit_at_once
+
+threading.Thread(target=lambda: print("x" * 1_000_000), daemon=True).start()
+while select.select([], [sys.stdout], [], 0)[1]:
+    pass
+exit_at_once(7)
+"""
+
+
+def test_a_process_exits_at_once_also_while_a_thread_prints_into_a_pipe_that_is_full() -> None:
+    with subprocess.Popen([sys.executable, "-c", BLOCKED_PRINTS], stdout=subprocess.PIPE) as process:
+        assert process.wait(DEADLINE) == 7
+
+
+ENDS_SOON = """
+import atexit
+
+from astyqueue.cli.streams import exit_soon
+
+atexit.register(print, "written at the exit")
+exit_soon(7)
+"""
+
+
+def test_a_process_that_no_thread_keeps_exits_as_usual_although_it_was_to_exit_soon() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", ENDS_SOON], stdout=subprocess.PIPE, text=True, timeout=DEADLINE, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "written at the exit\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
 
@@ -66,6 +67,13 @@ def test_an_option_is_the_same_wherever_it_was_set(
     written = "true" if value is True else f'"{value}"'
     (folder / "astyqueue.toml").write_text(f"[worker]\n{key(option)} = {written}\n")
     assert parsed()[str(option.name)] == typed
+
+
+def test_an_event_loop_that_is_blocked_for_no_time_cannot_be_asked_for() -> None:
+    for given in ("0", "0.0009"):
+        with pytest.raises(click.BadParameter, match=f"{given} is too short: give at least 1ms"):
+            parsed("--blocked-after", given)
+    assert parsed("--blocked-after", "1ms")["blocked_after"] == timedelta(milliseconds=1)
 
 
 @pytest.mark.parametrize("written", ["WARNING", "Warning", "warning"])

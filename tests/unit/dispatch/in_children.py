@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+from enum import IntEnum, StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -123,6 +124,22 @@ def following(delivery: Delivery) -> None:
         delivery.then("second", key="k", delay="1h", headers={"who": "ada"}, expires="1h", max_attempts=2)
     if delivery.body == "elsewhere":
         delivery.then("second", queue=MessageQueue.builder().store("memory://").name("other").build())
+
+
+class Tenant(StrEnum):
+    ADA = "ada"
+
+
+class Urgency(IntEnum):
+    HIGH = 1
+
+
+def following_with_members_of_enums(delivery: Delivery) -> None:
+    """Have messages sent whose options are text of a class of its own, which a number may not be."""
+    if delivery.body == "wrong":
+        delivery.then("second", priority=Urgency.HIGH)
+    delivery.then("keyed", key=Tenant.ADA, headers={Tenant.ADA: Tenant.ADA}, delay="1h")
+    delivery.then("grouped", group=Tenant.ADA, delay="1h")
 
 
 def logging_then_held(delivery: Delivery) -> None:

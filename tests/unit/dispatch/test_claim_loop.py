@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from astyqueue.clock import SystemClock
-from astyqueue.dispatch import handler_supervisor
+from astyqueue.dispatch import handler_monitor
 from astyqueue.dispatch.claim_loop import ClaimLoop
 from astyqueue.errors import OutcomeUnknown, StoreUnavailable
 from astyqueue.protocol.steps import Commit, Read, Request
@@ -161,7 +161,7 @@ def test_a_stop_gives_back_what_a_claim_brings_that_was_under_way(
 def test_a_drain_ends_although_the_store_does_not_answer_a_claim(
     stages: Stages, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(handler_supervisor, "_CLAIMS_ENDED_WITHIN", SECOND // 100)
+    monkeypatch.setattr(handler_monitor, "_CLAIMS_ENDED_WITHIN", SECOND // 100)
     store = HoldingClaims(place.store(SystemClock()))
     stage = stages(store=store)
     stage.queue.send("one")

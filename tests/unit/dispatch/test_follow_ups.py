@@ -20,6 +20,7 @@ from astyqueue.stores.memory import MemoryStore
 from astyqueue.testing import TimeMachine
 from astyqueue.units import SECOND
 from tests.unit.dispatch import in_children
+from tests.unit.dispatch.conftest import Stages
 from tests.unit.dispatch.stage import Stage
 
 
@@ -92,6 +93,26 @@ def test_a_handler_in_a_process_sends_to_its_own_queue(stage: Stage) -> None:
     assert "leave out queue=" in stage.queue.dead_letters()[0].reason
 
 
+@pytest.mark.parametrize("kind", ["thread", "process"])
+def test_members_of_enums_are_options_of_a_follow_up_whatever_runs_the_handler(stages: Stages, kind: str) -> None:
+    stage = stages(priorities=2, max_attempts=1)
+    builder = (
+        Dispatcher.builder()
+        .queue(stage.queue)
+        .handler(in_children.following_with_members_of_enums, task="t", kind=kind)
+    )
+    stage.queue.send("first", headers={"task": "t"})
+    stage.begin(builder.processes(1).build())
+    assert stage.when_settled(1) == {"acked": 1}
+    [keyed] = stage.queue.find("ada")
+    assert (keyed.body, dict(keyed.headers)) == ("keyed", {"ada": "ada"})
+    assert type(keyed.key) is str
+    assert sorted((found.body, found.group) for found in stage.queue.browse()) == [("grouped", "ada"), ("keyed", None)]
+    stage.queue.send("wrong", headers={"task": "t"})
+    assert stage.when_settled(2) == {"acked": 1, "rejected": 1}
+    assert stage.queue.dead_letters()[0].reason.startswith("BadInput: ")
+
+
 def test_a_message_delivered_again_while_it_is_handled_keeps_its_follow_ups(clock: TimeMachine) -> None:
     queue = Connection(MemoryStore(clock), clock).queue("emails", lease="10s", time_shards=1, concurrency_shards=1)
     queue.send("first")
@@ -107,9 +128,9 @@ def test_a_message_delivered_again_while_it_is_handled_keeps_its_follow_ups(cloc
         clock.advance("11s")
         executions.carry_out(taken())
 
-    roster = HandlerRegistry()
-    roster.add(Handler("slow", slow), None)
-    executions = HandlerExecutions(queue, roster, AdaptivePrefetch(2, 10 * SECOND, None), MessageQuota(None))
+    registry = HandlerRegistry()
+    registry.add(Handler("slow", slow), None)
+    executions = HandlerExecutions(queue, registry, AdaptivePrefetch(2, 10 * SECOND, None), MessageQuota(None))
     executions.carry_out(taken())
     queue.run(queue.core.claimer.flush())
     assert bodies(queue) == ["second"]

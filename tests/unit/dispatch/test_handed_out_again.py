@@ -40,9 +40,9 @@ def queue(clock: TimeMachine) -> MessageQueue:
 
 
 def executions(queue: MessageQueue, fill: Callable[[HandlerRegistry], None]) -> HandlerExecutions:
-    roster = HandlerRegistry()
-    fill(roster)
-    return HandlerExecutions(queue, roster, AdaptivePrefetch(2, 10 * SECOND, None), MessageQuota(None))
+    registry = HandlerRegistry()
+    fill(registry)
+    return HandlerExecutions(queue, registry, AdaptivePrefetch(2, 10 * SECOND, None), MessageQuota(None))
 
 
 def taken(queue: MessageQueue) -> Delivery:
@@ -75,7 +75,7 @@ def test_what_nobody_here_handles_is_released_also_under_its_second_receipt(
 ) -> None:
     held = Held()
     queue.send("work", headers={"task": "unknown"})
-    here = executions(queue, lambda roster: roster.ask(held, timeout=None, max_attempts=None))
+    here = executions(queue, lambda registry: registry.set_factory(held, timeout=None, max_attempts=None))
     handed_out_twice(queue, clock, here, held)
     assert held.times == 2
     assert queue.counts().parked == 1
@@ -86,7 +86,7 @@ def test_work_that_succeeded_is_acked_by_the_second_receipt_if_the_first_was_los
 ) -> None:
     held = Held()
     queue.send("work")
-    here = executions(queue, lambda roster: roster.add(Handler("work", held), None))
+    here = executions(queue, lambda registry: registry.add(Handler("work", held), None))
     first = taken(queue)
     working = threading.Thread(target=here.carry_out, args=(first,))
     working.start()

@@ -268,6 +268,10 @@ def test_what_cannot_be_is_refused(still: Stage) -> None:
         built(still).handler(handle, task="a").handler(handle, task="a")
     with pytest.raises(BadSetting, match="factories"):
         built(still).handlers(lambda _: None).handlers(lambda _: None)
+    with pytest.raises(BadSetting, match="a timeout of 0"):
+        Handler("a", handle, 0)
+    with pytest.raises(BadSetting, match=r"blocked_after is .*: give at least 1ms"):
+        built(still).coroutines(10, blocked_after=0.000_999)
 
 
 @pytest.mark.parametrize(

@@ -9,15 +9,15 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from astyqueue import MessageQueue
 from astyqueue.dispatch.builder import DispatcherBuilder, DispatcherPlan
 from astyqueue.dispatch.dispatcher import Dispatcher
-from astyqueue.dispatch.handler_supervisor import HandlerSupervisor
+from astyqueue.dispatch.execution.waiting_lines import QueueOptions
+from astyqueue.dispatch.handler_monitor import HandlerMonitor
 from astyqueue.dispatch.handlers.handler import Call
 from astyqueue.dispatch.handlers.handler_registry import HandlerRegistry
-from astyqueue.dispatch.queue_patterns import PatternWatch, QueuePattern
+from astyqueue.dispatch.queue_patterns import FoundQueue, PatternWatch, QueuePattern
 from astyqueue.dispatch.step_loop import StepLoop, StepTask
-from astyqueue.dispatch.subscription import QueueIdentity, QueueOptions, Subscription
+from astyqueue.dispatch.subscription import QueueIdentity, Subscription
 from astyqueue.errors import BadSetting, Closed, NotFound
 from astyqueue.queue.connection import Connection, connect
 from astyqueue.queue.delivery.delivery import Delivery
@@ -264,8 +264,8 @@ def test_a_queue_that_is_dropped_while_it_joins_joins_again_when_it_is_created_a
     crew.queue("mail.one")
     joined: list[QueueIdentity] = []
 
-    def join(queue: MessageQueue, _: QueuePattern) -> None:
-        joined.append(QueueIdentity.of(queue))
+    def join(found: FoundQueue) -> None:
+        joined.append(QueueIdentity.of(found.queue))
         if len(joined) == 1:
             watch.forget(joined[0])
 
@@ -292,16 +292,16 @@ def test_the_parts_of_a_dispatcher_say_in_a_debugger_what_they_do(crew: Crew) ->
     builder: DispatcherBuilder[DispatcherPlan] = DispatcherBuilder(lambda plan: plan)
     plan = builder.queue(crew.queue("one", 3)).handler(print).build()
     [one] = plan.subscriptions
-    monitor = HandlerSupervisor(plan.pools, crew.clock, None, print)
+    monitor = HandlerMonitor(plan.pools, crew.clock, None, print)
     assert repr(one) == "<Subscription of one: 0 waiting, 0 running, 0 stuck, not started>"
     monitor.add(one)
-    assert repr(monitor) == "<HandlerSupervisor of 1 queues, 0 leaving: supervises>"
+    assert repr(monitor) == "<HandlerMonitor of 1 queues, 0 leaving: watches>"
     loop = StepLoop(crew.clock, [one.start(print)])
     assert repr(loop) == "<StepLoop: 1 tasks, 1 ready, 0 resting>"
     assert repr(one).endswith(" 0 stuck, <ClaimLoop of one: claims>>")
     monitor.remove(one)
     monitor.drain(0)
-    assert repr(monitor) == "<HandlerSupervisor of 1 queues, 1 leaving: drains>"
+    assert repr(monitor) == "<HandlerMonitor of 1 queues, 1 leaving: drains>"
     one.end_claims()
     assert repr(one).endswith("<ClaimLoop of one: ended>>")
     monitor.finish()

@@ -157,55 +157,55 @@ def test_what_waits_behind_handlers_that_turned_out_slow_is_released(stages: Sta
 
 
 def test_the_bound_starts_at_nothing_and_grows_while_handlers_are_quick() -> None:
-    pace = AdaptivePrefetch(8, LEASE)
-    pace.adapt()
-    assert pace.bound == 0
+    prefetch = AdaptivePrefetch(8, LEASE)
+    prefetch.adapt()
+    assert prefetch.bound == 0
     for _ in range(100):
-        pace.took(5)
-    pace.adapt()
-    assert pace.bound == 400
+        prefetch.took(5)
+    prefetch.adapt()
+    assert prefetch.bound == 400
 
 
 @pytest.mark.parametrize(
     ("took", "bound"), [(SECOND, 0), (200 * MILLISECOND, 4), (100 * MILLISECOND, 8), (10 * MILLISECOND, 80), (1, 400)]
 )
 def test_the_bound_is_what_handlers_take_in_a_tenth_of_a_second(took: int, bound: int) -> None:
-    pace = AdaptivePrefetch(8, LEASE)
+    prefetch = AdaptivePrefetch(8, LEASE)
     for _ in range(300):
-        pace.took(took)
-    pace.adapt()
-    assert pace.bound == pytest.approx(bound, abs=1)
+        prefetch.took(took)
+    prefetch.adapt()
+    assert prefetch.bound == pytest.approx(bound, abs=1)
 
 
 def test_the_bound_shrinks_when_handlers_turn_slow() -> None:
-    pace = AdaptivePrefetch(8, LEASE)
+    prefetch = AdaptivePrefetch(8, LEASE)
     for _ in range(100):
-        pace.took(5)
-    pace.adapt()
+        prefetch.took(5)
+    prefetch.adapt()
     for _ in range(10):
-        pace.took(5 * SECOND)
-    pace.adapt()
-    assert pace.bound == 0
+        prefetch.took(5 * SECOND)
+    prefetch.adapt()
+    assert prefetch.bound == 0
 
 
 def test_the_bound_follows_a_short_lease() -> None:
-    pace = AdaptivePrefetch(8, SECOND // 10)
+    prefetch = AdaptivePrefetch(8, SECOND // 10)
     for _ in range(300):
-        pace.took(10 * MILLISECOND)
-    pace.adapt()
-    assert pace.bound == pytest.approx(8, abs=1)
+        prefetch.took(10 * MILLISECOND)
+    prefetch.adapt()
+    assert prefetch.bound == pytest.approx(8, abs=1)
 
 
 def test_small_swings_leave_the_bound_alone() -> None:
-    pace = AdaptivePrefetch(8, LEASE)
+    prefetch = AdaptivePrefetch(8, LEASE)
     for _ in range(300):
-        pace.took(10 * MILLISECOND)
-    pace.adapt()
-    settled = pace.bound
+        prefetch.took(10 * MILLISECOND)
+    prefetch.adapt()
+    settled = prefetch.bound
     for _ in range(300):
-        pace.took(14 * MILLISECOND)
-    pace.adapt()
-    assert pace.bound == settled
+        prefetch.took(14 * MILLISECOND)
+    prefetch.adapt()
+    assert prefetch.bound == settled
 
 
 class Line:
@@ -213,9 +213,9 @@ class Line:
 
     def __init__(self, bound: int) -> None:
         self.calls: list[None] = []
-        pace = AdaptivePrefetch(1, LEASE, bound)
-        self.ready = ReadyDeliveries(SystemClock(), pace, None)
-        self._credit = ClaimCredit(FreeSlots(), self.ready, pace, weight=1, wake=lambda: self.calls.append(None))
+        prefetch = AdaptivePrefetch(1, LEASE, bound)
+        self.ready = ReadyDeliveries(SystemClock(), prefetch, None)
+        self._credit = ClaimCredit(FreeSlots(), self.ready, prefetch, weight=1, wake=lambda: self.calls.append(None))
         self._slot: MultiQueueConsumer[Delivery] = MultiQueueConsumer(lambda: None)
         self._slot.add_queue(self.ready.manager)
 

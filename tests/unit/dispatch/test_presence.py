@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from astyqueue import MessageQueue
 from astyqueue.dispatch.dispatcher import Dispatcher
 from astyqueue.dispatch.presence.stall_watch import Stall
 from astyqueue.errors import StoreUnavailable
@@ -357,3 +358,23 @@ def test_quiet_and_resume_at_one_time_leave_the_claims_as_the_last_of_them_says(
     for thread in threads:
         thread.join(DEADLINE)
     assert (presence.state.value, quota.held) == ("running", False)
+
+
+@pytest.mark.parametrize("beats", [0, 1])
+def test_a_dispatcher_is_listed_no_longer_in_a_store_whose_only_queue_it_left(
+    scene: Scene, lines: Lines, place: Place, beats: int
+) -> None:
+    other = Noticing(place.store(scene.clock))
+    queue = MessageQueue.builder().store(other).clock(scene.clock).name("other").build()
+    builder = Dispatcher.builder().queue(scene.stage.queue).handler(print).queue(queue).handler(print)
+    dispatcher = scene.stage.begin(builder.build())
+    scene.when_begun()
+    with other.changed:
+        assert other.changed.wait_for(lambda: run(read_presences(), other._store), DEADLINE)  # noqa: SLF001 - as above
+    dispatcher.remove_queue(queue)
+    lines.first("left")
+    for _ in range(beats):
+        scene.beat()
+    if not beats:
+        dispatcher.drain(None)
+    assert run(read_presences(), other._store) == []  # noqa: SLF001 - as above

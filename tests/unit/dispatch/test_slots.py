@@ -92,10 +92,14 @@ class Claims:
     """The claims of one queue, made by the test, whose messages are handled as soon as they come."""
 
     def __init__(self, free: FreeSlots, clock: TimeMachine, *, weight: int) -> None:
-        pace = AdaptivePrefetch(1, SECOND, None)
+        prefetch = AdaptivePrefetch(1, SECOND, None)
         self.woken = 0
         self.credit = ClaimCredit(
-            free, ReadyDeliveries(clock, pace, None), pace, weight=weight, wake=lambda: setattr(self, "woken", 1)
+            free,
+            ReadyDeliveries(clock, prefetch, None),
+            prefetch,
+            weight=weight,
+            wake=lambda: setattr(self, "woken", 1),
         )
 
 
@@ -124,7 +128,7 @@ def test_a_slot_promised_to_a_queue_that_finds_nothing_is_offered_to_the_next(cl
     free.add_free()
     assert (first.credit.credit(), second.credit.credit()) == (1, 0)
     assert second.woken == 0
-    first.credit.rests()
+    first.credit.end_promise()
     assert second.woken == 1
     assert second.credit.credit() == 1
 
@@ -133,11 +137,11 @@ def test_a_queue_in_which_nothing_is_due_is_offered_no_slot_until_it_asks_again(
     free = FreeSlots()
     idle, busy = Claims(free, clock, weight=1), Claims(free, clock, weight=1)
     assert (idle.credit.credit(), busy.credit.credit()) == (0, 0)
-    idle.credit.rests(wants=False)
+    idle.credit.end_promise(wants=False)
     free.add_free()
     assert (idle.woken, busy.woken) == (0, 1)
     assert (busy.credit.credit(), idle.credit.credit()) == (1, 0)
-    busy.credit.rests()
+    busy.credit.end_promise()
     assert idle.woken == 1
 
 
@@ -146,7 +150,7 @@ def test_claims_may_rest_once_more_after_their_queue_was_closed(crew: Crew) -> N
     dispatcher = Dispatcher.builder().queue(queue).handler(print).build()
     [subscription] = dispatcher._monitor.subscriptions  # noqa: SLF001 - no thread, so that the order is certain
     queue.close()
-    subscription.waiting.rests()
+    subscription.waiting.end_promises()
 
 
 def test_threads_of_a_queue_limit_how_many_of_its_handlers_run_and_leave_the_other_slots_to_others(crew: Crew) -> None:
@@ -213,12 +217,12 @@ def test_a_queue_that_is_shut_again_is_counted_out_once(clock: TimeMachine) -> N
     slots.add_free(8)
 
     def credit() -> ClaimCredit:
-        pace = AdaptivePrefetch(8, 60 * SECOND)
-        return ClaimCredit(slots, ReadyDeliveries(clock, pace, None), pace, weight=1, wake=lambda: None)
+        prefetch = AdaptivePrefetch(8, 60 * SECOND)
+        return ClaimCredit(slots, ReadyDeliveries(clock, prefetch, None), prefetch, weight=1, wake=lambda: None)
 
     first, second, leaving = credit(), credit(), credit()
     assert first.credit() == 1  # not known to have messages: one slot at first, where others may need them
-    first.rests()
+    first.end_promise()
     for _ in range(2):  # the supervising thread looks again while its last handler runs
         leaving.shut()
     assert second.credit() == 1

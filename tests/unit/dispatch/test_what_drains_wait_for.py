@@ -9,6 +9,7 @@ import threading
 
 import pytest
 
+from astyqueue import MessageQueue
 from astyqueue.dispatch.dispatcher import Dispatcher
 from astyqueue.testing import TimeMachine
 from tests.unit.dispatch.conftest import Stages
@@ -121,3 +122,72 @@ def test_a_signal_that_the_system_gives_to_another_thread_is_handled_while_the_m
         signal.signal(signal.SIGUSR1, before)
         thread.join()
     assert in_time == [True]
+
+
+def test_a_dispatcher_tells_that_it_gave_up_a_handler_that_ran_on_also_once_its_queue_has_left(
+    stages: Stages, clock: TimeMachine, lines: Lines
+) -> None:
+    stage, gate = stages(clock, lease="1h", max_attempts=1), Gate()
+    other = MessageQueue.builder().store(stage.store).clock(clock).name("other").build()
+    stage.queue.send("slow")
+    builder = Dispatcher.builder().queue(other).handler(print)
+    dispatcher = stage.begin(builder.queue(stage.queue).handler(gate, timeout="5s").build())
+    gate.when_entered()
+    assert not dispatcher.abandoned
+    clock.advance("5s")
+    lines.first("stalled")
+    assert dispatcher.abandoned
+    gate.open.set()
+    dispatcher.remove_queue(stage.queue)
+    lines.first("left")
+    assert dispatcher.abandoned
+    dispatcher.drain(None)
+    assert dispatcher.abandoned
+
+
+def test_all_who_wait_for_the_end_are_called_exactly_once_whatever_ends_it_and_whoever_asks_again(
+    still: Stage,
+) -> None:
+    ended: list[str] = []
+    dispatcher = Dispatcher.builder().queue(still.queue).handler(print).build()
+    dispatcher.when_finished(lambda: ended.append("first"))
+    dispatcher.when_finished(lambda: ended.append("second"))
+    for _ in range(2):
+        dispatcher.drain()
+    dispatcher.stop()
+    dispatcher.when_finished(lambda: ended.append("late"))
+    dispatcher.stop()
+    assert ended == ["first", "second", "late"]
+
+
+def test_what_waits_for_the_end_is_called_once_if_it_is_given_while_the_monitor_finishes(
+    still: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended: list[str] = []
+    dispatcher = still.begin(Dispatcher.builder().queue(still.queue).handler(print).build())
+    finish = dispatcher._monitor.on_finished  # noqa: SLF001 - called once `finished` is set
+
+    def finish_late() -> None:
+        dispatcher.when_finished(lambda: ended.append("meanwhile"))
+        finish()
+
+    monkeypatch.setattr(dispatcher._monitor, "on_finished", finish_late)  # noqa: SLF001 - as above
+    dispatcher.when_finished(lambda: ended.append("before"))
+    dispatcher.drain()
+    [monitor] = [thread for thread in dispatcher.threads if thread.name == "astyqueue:monitor"]
+    monitor.join(DEADLINE)
+    assert sorted(ended) == ["before", "meanwhile"]
+
+
+@pytest.mark.parametrize("timeout", [0, None])
+def test_a_drain_abandons_handlers_only_if_they_run_on_after_its_timeout(still: Stage, timeout: int | None) -> None:
+    gate = Gate()
+    still.queue.send("slow")
+    dispatcher = still.start(gate)
+    gate.when_entered()
+    dispatcher.drain(timeout, wait=False)
+    if timeout is None:
+        gate.open.set()
+    dispatcher.drain(None)
+    gate.open.set()
+    assert dispatcher.abandoned == (timeout == 0)

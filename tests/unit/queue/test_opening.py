@@ -4,13 +4,14 @@ import logging
 import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
 import astyqueue
 from astyqueue import MessageQueue, Retry
 from astyqueue.clock import Clock
-from astyqueue.errors import BadInput, BadSetting, Closed, LayoutDiffers
+from astyqueue.errors import BadInput, BadSetting, Closed, LayoutDiffers, NotFound
 from astyqueue.model.settings import ROWS_AT_MOST, Layout, Settings
 from astyqueue.protocol.admin.settings import SETTINGS, encode_settings
 from astyqueue.protocol.layout.rows import Ring, settings_row
@@ -177,6 +178,40 @@ def test_a_queue_that_has_more_rows_already_can_be_opened(store: Store, clock: T
     settings = Settings(name="emails", layout=Layout(time_shards=10_000, concurrency_shards=2, time_shard_us=1_000_000))
     store.send(Batch(settings_row("emails"), (Put(SETTINGS, encode_settings(settings)),)))
     assert MessageQueue.builder().store(store).name("emails").clock(clock).build().settings == settings
+
+
+@pytest.mark.every_store
+def test_a_queue_that_only_has_to_exist_is_opened_as_it_is_stored_and_never_created(
+    builder: QueueBuilder[MessageQueue], store: Store, clock: TimeMachine
+) -> None:
+    connection = astyqueue.Connection(store, clock)
+    with pytest.raises(NotFound, match="there is no queue 'emails'"):
+        connection.existing_queue("emails")
+    assert connection.queues() == []
+    with builder.concurrency_shards(2).build() as created, connection.existing_queue("emails") as opened:
+        assert opened.settings == created.settings
+        with pytest.raises(LayoutDiffers, match="concurrency_shards"):
+            connection.existing_queue("emails", concurrency_shards=4)
+        created.drop()
+        with pytest.raises(NotFound, match="there is no queue 'emails'"):
+            connection.existing_queue("emails")
+    assert connection.queues() == []
+
+
+def test_a_queue_that_only_has_to_exist_is_looked_for_in_the_store_though_a_spool_knows_it(
+    place: Place, tmp_path: Path
+) -> None:
+    with astyqueue.connect(place.url, spool=tmp_path) as connection:
+        with connection.queue("emails") as queue:
+            queue.drop()
+        with pytest.raises(NotFound, match="there is no queue 'emails'"):
+            connection.existing_queue("emails")
+        with astyqueue.connect(place.url) as another:
+            created = another.queue("emails", concurrency_shards=2)
+            with connection.existing_queue("emails") as queue:
+                assert queue.settings == created.settings
+                queue.send("by the spool")
+            assert [delivery.body for delivery in created.receive()] == ["by the spool"]
 
 
 def test_a_queue_knows_its_rows_by_their_names() -> None:

@@ -281,7 +281,7 @@ def test_two_tasks_of_one_name_are_refused(app: App) -> None:
         def other() -> None: ...
 
 
-@pytest.mark.parametrize("options", [{"timeout": "soon"}, {"max_attempts": 0}, {"queue": "a queue"}])
+@pytest.mark.parametrize("options", [{"timeout": "soon"}, {"timeout": 0}, {"max_attempts": 0}, {"queue": "a queue"}])
 def test_options_that_make_no_sense_are_refused_where_they_are_written(app: App, options: dict[str, str]) -> None:
     with pytest.raises(BadInput):
         app.task(**options)(lambda: None)  # type: ignore[call-overload]  # that is the point
@@ -292,10 +292,13 @@ def test_settings_that_no_queue_has_are_refused_where_they_are_written(app: App)
         app.queue("emails", leese="5m")
 
 
-def test_a_queue_is_declared_once(app: App) -> None:
-    app.queue("emails", lease="5m")
-    with pytest.raises(BadInput, match="declared before"):
-        app.queue("emails", lease="6m")
+@pytest.mark.parametrize("first", [{}, {"lease": "5m"}])
+@pytest.mark.parametrize("second", [{}, {"lease": "5m"}, {"lease": "6m"}])
+def test_a_queue_is_declared_once(app: App, first: dict[str, str], second: dict[str, str]) -> None:
+    app.task(queue="emails")(lambda: None)
+    app.queue("emails", **first)
+    with pytest.raises(BadInput, match="queue 'emails' was declared before: declare it once"):
+        app.queue("emails", **second)
 
 
 def test_declared_settings_are_those_of_a_new_queue(app: App) -> None:

@@ -139,6 +139,13 @@ def test_the_child_processes_of_a_worker_are_replaced_as_its_options_say(tmp_pat
 def test_the_time_after_which_a_blocked_loop_is_logged_is_checked(app: App) -> None:
     with pytest.raises(BadInput, match="'soon' is not a duration"):
         app.worker(blocked_after="soon")
+    with pytest.raises(BadSetting, match=r"blocked_after is .*: give at least 1ms"):
+        app.worker(blocked_after=0)
+
+
+def test_whether_a_worker_fires_schedules_is_true_or_false(app: App) -> None:
+    with pytest.raises(BadSetting, match="schedules is None: give True or False"):
+        app.worker(schedules=None)  # type: ignore[arg-type]  # that is the point
 
 
 def test_a_task_that_a_child_could_not_import_is_refused_when_the_worker_is_made(app: App) -> None:

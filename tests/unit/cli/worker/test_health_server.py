@@ -1,13 +1,16 @@
-"""The health server of a worker while the system is short of threads."""
+"""The health server of a worker: while the system is short of threads, and when its answer cannot be computed."""
 
 from __future__ import annotations
 
 import socket
 import threading
+from contextlib import closing
+from http.client import HTTPConnection, RemoteDisconnected
 
 import pytest
 
 from astyqueue.cli.worker.health_server import Health, HealthServer
+from tests.unit.cli.conftest import DEADLINE
 
 
 def test_requests_that_no_thread_could_answer_keep_no_place_of_later_ones(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -24,3 +27,23 @@ def test_requests_that_no_thread_could_answer_keep_no_place_of_later_ones(monkey
             with socket.socket() as request, pytest.raises(RuntimeError):
                 server.process_request(request, ("127.0.0.1", 1))
     assert answered == []
+
+
+@pytest.mark.parametrize(
+    ("error", "logged"), [(ZeroDivisionError("by nothing"), True), (ConnectionResetError(), False)]
+)
+def test_an_answer_that_cannot_be_computed_is_logged_and_a_client_that_went_away_is_not(
+    caplog: pytest.LogCaptureFixture, error: Exception, *, logged: bool
+) -> None:
+    def health() -> Health:
+        raise error
+
+    with HealthServer(("127.0.0.1", 0), health) as server:
+        server.start()
+        with closing(HTTPConnection("127.0.0.1", server.server_port, timeout=DEADLINE)) as client:
+            client.request("GET", "/livez")
+            with pytest.raises(RemoteDisconnected):
+                client.getresponse()
+        server.shutdown()
+    found = [record.exc_info for record in caplog.records if record.message.startswith("unexpected_error")]
+    assert [one[1] for one in found if one] == ([error] if logged else [])

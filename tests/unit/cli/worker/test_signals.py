@@ -6,6 +6,7 @@ import signal
 
 import pytest
 
+from astyqueue.cli.worker.process_pipes import Stage
 from astyqueue.cli.worker.signals import Signals
 from astyqueue.dispatch.dispatcher import Dispatcher
 from astyqueue.queue.connection import connect
@@ -20,9 +21,9 @@ def test_a_signal_for_which_no_thread_can_be_started_neither_ends_a_worker_nor_h
         signals = Signals(dispatcher, "30s")
         Limit("signal", monkeypatch)
         signals._on_signal(signal.SIGUSR1, None)  # noqa: SLF001 - as the interpreter calls it
-        signals._on_request(0, signal.SIGUSR2)  # noqa: SLF001 - as the thread that reads the pipe calls it
+        signals._on_request(Stage.NONE, signal.SIGUSR2)  # noqa: SLF001 - as the thread that reads the pipe calls it
         assert dispatcher.running
-        signals._on_request(1, signal.SIGTERM)  # noqa: SLF001 - as above
+        signals._on_request(Stage.DRAIN, signal.SIGTERM)  # noqa: SLF001 - as above
         dispatcher.drain(None)
     ignored = [line for line in caplog.messages if line.startswith("signal_ignored")]
     assert [line.split()[1] for line in ignored] == ["signal=SIGUSR1", "signal=SIGUSR2"]

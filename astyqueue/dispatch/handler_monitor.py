@@ -1,4 +1,4 @@
-"""The thread that supervises running handlers, and shuts a dispatcher down."""
+"""The monitor of a dispatcher: the thread that watches over running handlers, and drains all queues at the end."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _LEAVING: Final = SECOND // 10
 _AGAIN: Final = SECOND
 
 
-class HandlerSupervisor:
+class HandlerMonitor:
     """One thread that gives up handlers past their timeout, replaces threads that died, and finally drains all queues.
 
     It runs from the start, because at the interpreter's exit, when it is needed most, no thread can be started.
@@ -49,7 +49,7 @@ class HandlerSupervisor:
         self._most = max_stalled
         self._on_end = on_end
         self._report_at: MonotonicUs | None = None
-        self._lost: set[Subscription] = set()
+        self._without_slot: set[Subscription] = set()
         self.finished = threading.Event()
         #: Called when all outcomes are recorded, before `finished` is set.
         self.on_left: Callable[[], None] = lambda: None
@@ -63,16 +63,17 @@ class HandlerSupervisor:
         self._attention = Wakeup(clock)
         self._lock = threading.RLock()  # a signal handler may come in the middle of a call of its own thread
         self._drained_by: MonotonicUs | None = None
+        self._abandoned = False
         self._alarm = ENDLESS
         pools.watch(self._attention.set)
 
     def __repr__(self) -> str:
         """How many queues it has, and how many of them leave, and whether it drains them."""
-        state = "finished" if self.finished.is_set() else "supervises" if self._drained_by is None else "drains"
-        return f"<HandlerSupervisor of {len(self.subscriptions)} queues, {len(self._leaving)} leaving: {state}>"
+        state = "finished" if self.finished.is_set() else "watches" if self._drained_by is None else "drains"
+        return f"<HandlerMonitor of {len(self.subscriptions)} queues, {len(self._leaving)} leaving: {state}>"
 
     def add(self, subscription: Subscription) -> bool:
-        """Supervise one more queue; False once a drain was requested."""
+        """Watch over one more queue; False once a drain was requested."""
         with self._lock:
             if self._drained_by is not None:
                 return False
@@ -85,6 +86,11 @@ class HandlerSupervisor:
         """The queues that are not leaving."""
         with self._lock:
             return tuple(one for one in self.subscriptions if one not in self._leaving)
+
+    @property
+    def abandoned(self) -> bool:
+        """Whether a handler that still ran was given up, in a queue that has left or one that it has."""
+        return any(one.executions.under_way.abandoned for one in self.subscriptions) or self._abandoned
 
     def serves(self, queue: QueueIdentity) -> bool:
         """Whether it has this queue, and that is not leaving."""
@@ -110,10 +116,10 @@ class HandlerSupervisor:
             self._attention.set()
 
     def run(self) -> None:
-        """Supervise until a drain is requested, then drain; errors are logged and do not stop it."""
+        """Watch over the handlers until a drain is requested, then drain; errors are logged and do not stop it."""
         try:
             while self._drained_by is None:
-                self._guarded(self._supervise)
+                self._guarded(self._watch)
             log_event(logging.INFO, "drain", queues=some(one.name for one in self.subscriptions))
             for stage in (
                 lambda: self._each(lambda one: one.shut()),
@@ -131,11 +137,11 @@ class HandlerSupervisor:
         finally:
             self.finish()
 
-    def _supervise(self) -> None:
+    def _watch(self) -> None:
         """Look after the handlers and the queues that leave once, and rest."""
         self._look_after()
         self._guarded(self._let_leave)
-        waits = any(len(one.waiting) or one.may_bring or one.ends_claims for one in tuple(self._leaving))
+        waits = any(len(one.waiting) or one.may_bring or one.claims_are_ending for one in tuple(self._leaving))
         self._rest(self._clock.monotonic() + _LEAVING if waits else ENDLESS)
 
     def _guarded(self, part: Callable[[], None]) -> None:
@@ -181,7 +187,9 @@ class HandlerSupervisor:
                 continue
             self._safely(lambda leaving: leaving.abandon(), one)
             self._safely(lambda leaving: leaving.leave(), one)
+            self._safely(lambda leaving: leaving.on_left(), one)
             self._pools.forget_queue(one.waiting)
+            self._abandoned |= one.executions.under_way.abandoned  # before it is taken out, where others look first
             with self._lock:
                 self.subscriptions = tuple(other for other in self.subscriptions if other is not one)
                 self._leaving.pop(one, None)
@@ -206,16 +214,16 @@ class HandlerSupervisor:
         stuck = {one: one.executions.under_way.stuck for one in self.subscriptions if one.executions.under_way.given_up}
         count, now = sum(map(len, stuck.values())), self._clock.monotonic()
         if not count:
-            self._report_at, self._lost = None, set()
+            self._report_at, self._without_slot = None, set()
             return
         if self._report_at is None:
             self._report_at = min(one.deadline or now for one in chain.from_iterable(stuck.values())) + REMIND
         held = sum(one.executions.under_way.slots_held for one in stuck)
         lost = {one for one in stuck if one.executions.under_way.slots_held >= one.slots or held >= self._pools.size}
-        if now >= self._report_at or not lost <= self._lost:
+        if now >= self._report_at or not lost <= self._without_slot:
             self._each(lambda one: one.tell_stuck(held))
             self._report_at = now + REMIND
-        self._lost = lost
+        self._without_slot = lost
         size = self._pools.size
         if self._most is not None and (count >= self._most or held >= size) and self._drained_by is None:
             self._on_end(HandlersStuck(count, size, tasks_of(chain.from_iterable(stuck.values())), held=held))

@@ -1,0 +1,125 @@
+"""What a dispatcher does to the queues that its patterns find: it creates none, and closes those that have left."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from astyqueue import MessageQueue
+from astyqueue.dispatch.builder import DispatcherBuilder
+from astyqueue.dispatch.dispatcher import Dispatcher
+from astyqueue.dispatch.queue_patterns import PatternWatch
+from astyqueue.errors import Closed
+from astyqueue.queue.connection import Connection, connect
+from astyqueue.spool.folder import SpoolFolder
+from astyqueue.tasks import App
+from tests.support.places import Place
+from tests.unit.dispatch.stage import Crew, Stage
+from tests.unit.dispatch.test_joining_queues import Leaves, leaves
+
+__all__ = ["leaves"]
+
+
+class Dropping(Connection):
+    """A connection whose queue "mail.two" is dropped by another process right after each listing."""
+
+    def queues(self) -> list[str]:
+        names = super().queues()
+        if "mail.two" in names:
+            Connection(self.store, self.clock).existing_queue("mail.two").drop()
+        return names
+
+
+def watch_of(dispatcher: Dispatcher) -> PatternWatch:
+    """What looks for the queues, to look now instead of five seconds later."""
+    watch = dispatcher._served._watch  # noqa: SLF001 - see above
+    assert watch is not None
+    return watch
+
+
+def patterns(connection: Connection, **options: object) -> DispatcherBuilder[Dispatcher]:
+    return Dispatcher.builder().queues("mail.*", connection, **options).handler(print)  # type: ignore[arg-type]  # as the test says
+
+
+def spool_threads() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name == "astyqueue-spool:mail.one"]
+
+
+def test_a_queue_that_is_dropped_after_it_was_listed_is_neither_served_nor_created_again(
+    crew: Crew, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in ("mail.one", "mail.two"):
+        crew.queue(name)
+    dispatcher = crew.begin(patterns(Dropping(crew.store, crew.clock)))
+    assert [queue.name for queue in dispatcher.queues] == ["mail.one"]
+    assert Connection(crew.store, crew.clock).queues() == ["mail.one"]
+    assert "queue_not_joined" not in caplog.text
+
+
+def test_the_worker_of_an_app_does_not_create_a_queue_again_that_is_dropped_after_it_was_listed(
+    place: Place,
+) -> None:
+    with App(place.url) as app, connect(place.url) as another:
+        app.task(queue="mail.one")(print)
+        app.queue("mail.two", max_attempts=9)
+        another.queue("mail.one")
+        another.queue("mail.two")
+        connection = app.core.connected()
+        connection.__class__ = Dropping
+        with app.worker(["mail.*"]) as dispatcher:
+            assert [queue.name for queue in dispatcher.queues] == ["mail.one"]
+        assert another.queues() == ["mail.one"]
+
+
+def test_a_queue_whose_limit_cannot_be_found_is_not_opened(stage: Stage, place: Place, tmp_path: Path) -> None:
+    def limit(_: str) -> int:
+        raise LookupError
+
+    with connect(place.url) as another, connect(place.url, spool=tmp_path) as connection:
+        another.queue("mail.one")
+        dispatcher = stage.begin(patterns(connection, limit=limit).build())
+        for _ in range(3):
+            watch_of(dispatcher).look()
+        assert (dispatcher.queues, spool_threads()) == ([], [])
+
+
+def test_a_queue_that_has_left_is_closed_with_its_spool_and_may_join_again(
+    stage: Stage, leaves: Leaves, place: Place, tmp_path: Path
+) -> None:
+    with connect(place.url) as another, connect(place.url, spool=tmp_path) as connection:
+        another.queue("mail.one")
+        dispatcher = stage.begin(patterns(connection).build())
+        watch = watch_of(dispatcher)
+        for _ in range(3):
+            assert spool_threads() == ["astyqueue-spool:mail.one"]
+            another.existing_queue("mail.one").drop()
+            watch.look()
+            leaves.when_left()
+            watch.look()
+            assert (dispatcher.queues, spool_threads()) == ([], [])
+            another.queue("mail.one")
+            watch.look()
+        assert [queue.name for queue in dispatcher.queues] == ["mail.one"]
+        assert len(SpoolFolder(tmp_path, "mail.one").numbers()) == 1
+
+
+def test_a_queue_that_another_thread_adds_by_name_meanwhile_is_served_once_and_the_other_object_closed(
+    crew: Crew,
+) -> None:
+    found: list[MessageQueue] = []
+
+    class Adding(Connection):
+        def existing_queue(self, name: str, **settings: object) -> MessageQueue:
+            dispatcher.add_queue(self.queue(name), print)
+            found.append(super().existing_queue(name, **settings))
+            return found[-1]
+
+    dispatcher = crew.begin(patterns(Adding(crew.store, crew.clock)))
+    crew.queue("mail.one")
+    for _ in range(2):
+        watch_of(dispatcher).look()
+    assert [queue.name for queue in dispatcher.queues] == ["mail.one"]
+    with pytest.raises(Closed):
+        found[0].send("late")
