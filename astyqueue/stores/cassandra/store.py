@@ -14,13 +14,13 @@ from cassandra.cluster import Session
 from astyqueue.clock import Clock
 from astyqueue.errors import BadSetting, Closed, StoreUnavailable
 from astyqueue.store import Batch, Column, Expectation, Outcome, Spread, Wanted
-from astyqueue.stores import fork_hooks
 from astyqueue.stores.cassandra.connection.cluster import connect
 from astyqueue.stores.cassandra.connection.settings import ANY_ONE, Address, Levels
 from astyqueue.stores.cassandra.requests.attempt import RequestSteps, carried_out
 from astyqueue.stores.cassandra.requests.client import Conversation
 from astyqueue.stores.cassandra.requests.loop_requests import LoopRequests
 from astyqueue.stores.cassandra.requests.speculation import Counters
+from astyqueue.stores.fork_hooks import HeldLocks, call_at_forks
 from astyqueue.stores.threadsafe_calls import PerLoop
 from astyqueue.stores.url import Location
 from astyqueue.waiting import in_thread
@@ -63,6 +63,7 @@ class CassandraStore:
         self._place = place
         self._dc_is_chosen = dc_is_chosen
         self._guard = threading.Lock()
+        self._held = HeldLocks()
         self._closed = False
         self._session: Session | None = None
         self._talk: Conversation | None = None
@@ -73,7 +74,7 @@ class CassandraStore:
         except BaseException:
             self.close()
             raise
-        fork_hooks.watch(self)
+        call_at_forks(self)
 
     def __str__(self) -> str:
         """The keyspace, for logs."""
@@ -114,14 +115,14 @@ class CassandraStore:
 
     def before_fork(self) -> None:
         """Keep other threads from connecting during the fork; requests in flight go on in the parent."""
-        self._guard.acquire()
+        self._held.take((self._guard,))
 
     def after_fork(self, *, child: bool) -> None:
         """The child reconnects. It keeps the copied session and never uses it: its sockets belong to the parent."""
         if child:
             self._of_parent += [self._session, self._talk, self._lent]
             self._session = self._talk = self._lent = None
-        self._guard.release()
+        self._held.release()
 
     def conversation(self) -> Conversation:
         """What requests are made with; connects if this process has not, which blocks for seconds at most."""

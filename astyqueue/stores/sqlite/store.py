@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Final
 from astyqueue.clock import Clock, Stamps, SystemClock
 from astyqueue.errors import BadSetting, Closed, StoreGone, StoreUnavailable
 from astyqueue.store import Batch, Column, Committed, Expectation, Outcome, Spread, Wanted
-from astyqueue.stores import column_name_codec, fork_hooks
+from astyqueue.stores import column_name_codec
+from astyqueue.stores.fork_hooks import HeldLocks, call_at_forks
 from astyqueue.stores.sqlite.connection import Session, Writers
 from astyqueue.stores.sqlite.database import ONE_TRY, DatabaseFile
 from astyqueue.stores.sqlite.errors import failure, failure_of_commit, is_busy
@@ -53,15 +54,16 @@ class SQLiteStore:
         self._mine = threading.local()
         self._sessions: weakref.WeakSet[Session] = weakref.WeakSet()
         self._guard = threading.Lock()
-        self._no_fork = threading.Event()
-        self._no_fork.set()
+        self._is_forking = False
+        self._fork = threading.Lock()
         self._turn_of_fork: threading.Lock | None = None
+        self._held = HeldLocks()
         with self._translated():
             file.prepare()
         self._identity = file.identity()
         self._seen_at = clock.monotonic()
         self._for_tasks: Threaded | None = None
-        fork_hooks.watch(self)
+        call_at_forks(self)
 
     def __str__(self) -> str:
         """The path of the file, for logs."""
@@ -83,7 +85,7 @@ class SQLiteStore:
                     return session.read(wanted, self._clock.now())
                 except sqlite3.Error as error:
                     until = self._patience(error, until)
-            self._no_fork.wait()
+            self._wait_for_fork()
 
     def send(self, batch: Batch, *more: Batch) -> None:
         """See `Store.send`; all batches go in one transaction."""
@@ -154,33 +156,34 @@ class SQLiteStore:
         Threads that wait for another process stop waiting, so that the fork does not wait for it too. A transaction of
         the thread that forks is rolled back.
         """
-        self._no_fork.clear()
-        if self._open_transaction is None:
-            self._turn_of_fork = self._writers.turn()
-        else:
-            self._open_transaction.drop()
-        self._guard.acquire()
-        self._still = list(self._sessions)
-        for session in self._still:
-            session.lock.acquire()
-            session.drop()
+        try:
+            self._is_forking = True
+            self._held.take((self._fork,))
+            if self._open_transaction is None:
+                self._turn_of_fork = self._writers.turn()
+            else:
+                self._open_transaction.drop()
+            self._held.take((self._guard,))
+            sessions = list(self._sessions)
+            self._held.take([session.lock for session in sessions])
+            for session in sessions:
+                session.drop()
+        except BaseException:
+            self.after_fork(child=False)
+            raise
 
     def after_fork(self, *, child: bool) -> None:
         """Admit connections again.
 
         The child gets a new lock, because the threads that waited to write do not exist there.
         """
-        for session in self._still:
-            session.lock.release()
-        self._still = []
-        self._guard.release()
+        self._is_forking = False
+        self._held.release()
+        turn, self._turn_of_fork = self._turn_of_fork, None
         if child:
             self._writers = Writers()
-            self._no_fork = threading.Event()
-        elif self._turn_of_fork is not None:
-            self._turn_of_fork.release()
-        self._turn_of_fork = None
-        self._no_fork.set()
+        elif turn is not None:
+            turn.release()
 
     def _session(self) -> Session:
         """The session of the calling thread; it ends with the thread."""
@@ -231,7 +234,7 @@ class SQLiteStore:
                 turn.release()
             if begun:
                 return
-            self._no_fork.wait()
+            self._wait_for_fork()
 
     def _transaction(
         self, session: Session, until: MonotonicUs | None
@@ -249,7 +252,7 @@ class SQLiteStore:
     def _try_to_begin(self, session: Session, until: MonotonicUs | None) -> tuple[bool, MonotonicUs | None]:
         """Whether the session may write now, and otherwise until when (monotonic) to retry."""
         try:
-            if self._no_fork.is_set():
+            if not self._is_forking:
                 session.begin()
                 return True, until
         except sqlite3.Error as error:
@@ -264,6 +267,11 @@ class SQLiteStore:
         if not is_busy(error) or now >= until:
             raise failure(error, self._file.path) from error
         return until
+
+    def _wait_for_fork(self) -> None:
+        """Wait while another thread forks."""
+        with self._fork:
+            pass
 
     def _make_durable(self, session: Session) -> None:
         try:

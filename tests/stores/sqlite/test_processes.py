@@ -227,6 +227,120 @@ assert not failed, failed
 assert there(store) == {name(order) for order in range(4)}
 """
 
+#: What the programs below share: a thread in a transaction, interrupts, a write that must not hang.
+A_TRANSACTION = """
+import faulthandler, signal
+faulthandler.dump_traceback_later(60, exit=True)
+
+inside, leave = threading.Event(), threading.Event()
+
+def long():
+    with store.transaction():
+        inside.set()
+        leave.wait()
+
+def interrupted(*_):
+    interrupts.append(1)
+    raise KeyboardInterrupt
+
+def writes():
+    sent = threading.Thread(target=store.send, args=(Batch(ROW, puts=(Put(name(0), b""),)),), daemon=True)
+    sent.start()
+    sent.join(20)
+    return not sent.is_alive() and name(0) in there(store)
+
+interrupts = []
+signal.signal(signal.SIGINT, interrupted)
+"""
+
+INTERRUPT_A_FORK_THAT_WAITS = """
+writing = threading.Thread(target=long)
+writing.start()
+inside.wait()
+
+def interrupt(turn=store._writers._last):
+    while store._writers._last is turn:
+        pass
+    os.kill(os.getpid(), signal.SIGINT)
+    while not interrupts:
+        pass
+    leave.set()
+
+threading.Thread(target=interrupt).start()
+reading, told = os.pipe()
+parent = os.getpid()
+reached = False
+try:
+    os.fork()
+except KeyboardInterrupt:
+    reached = True
+if os.getpid() != parent:
+    os.write(told, b"ok" if writes() else b"no")
+    os._exit(0)
+assert os.read(reading, 2) == b"ok"
+assert reached, "the interrupt was dropped"
+assert writes(), "a write hangs"
+assert waited(in_child(lambda: there(store))) == 0
+"""
+
+INTERRUPT_A_FORK_ANYWHERE = """
+import itertools
+
+memory = open_store("memory://", clock=SystemClock())
+there(store)
+parent = os.getpid()
+
+class Interrupting:
+    def __init__(self, at):
+        self.at, self.points = at, 0
+
+    def count(self, _, event, __):
+        if event in ("call", "c_return"):
+            self.points += 1
+            if self.points == self.at:
+                sys.setprofile(None)
+                raise KeyboardInterrupt
+
+sys.unraisablehook = lambda _: None
+for at in itertools.count(1):
+    interrupting = Interrupting(at)
+    try:
+        sys.setprofile(interrupting.count)
+        os.fork()
+        sys.setprofile(None)
+    except KeyboardInterrupt:
+        pass
+    sys.setprofile(None)
+    if os.getpid() != parent:
+        os._exit(0 if there(store) is not None else 1)
+    assert os.waitstatus_to_exitcode(os.wait()[1]) == 0
+    assert writes(), at
+    assert there(memory) == set(), at
+    if interrupting.points < at:
+        break
+assert at > 10
+"""
+
+A_HOOK_THAT_FAILS = """
+from astyqueue.stores.fork_hooks import call_at_forks
+
+class Failing:
+    def before_fork(self):
+        raise ValueError("before")
+
+    def after_fork(self, *, child):
+        raise AssertionError("it was not prepared")
+
+shown = []
+sys.unraisablehook = lambda one: shown.append(one.exc_value)
+failing = Failing()
+call_at_forks(failing)
+there(store)
+assert waited(in_child(lambda: there(store))) == 0
+assert [str(error) for one in shown for error in one.exceptions] == ["before"]
+assert writes()
+"""
+
 
 @pytest.fixture
 def url(tmp_path: Path) -> str:
@@ -321,6 +435,18 @@ def test_a_store_works_on_both_sides_of_a_fork(start: Start, url: str, clock: Ti
 
 def test_a_fork_does_not_wait_for_another_process_that_writes_for_long(start: Start) -> None:
     finish(start(FORK_WHILE_ANOTHER_PROCESS_WRITES))
+
+
+def test_an_interrupt_of_a_fork_that_waits_is_raised_after_it_and_both_sides_go_on(start: Start) -> None:
+    finish(start(A_TRANSACTION + INTERRUPT_A_FORK_THAT_WAITS))
+
+
+def test_a_fork_that_is_interrupted_wherever_it_can_be_keeps_no_thread_from_writing(start: Start) -> None:
+    finish(start(A_TRANSACTION + INTERRUPT_A_FORK_ANYWHERE))
+
+
+def test_a_fork_hook_that_fails_is_shown_and_keeps_no_store_from_working_on_both_sides(start: Start) -> None:
+    finish(start(A_TRANSACTION + A_HOOK_THAT_FAILS))
 
 
 def test_a_fork_while_a_memory_store_is_opened_locks_nobody_out(start: Start) -> None:
