@@ -62,7 +62,7 @@ class Session:
         A repeated request is answered from memory until another connection writes to the file, which SQLite reports in
         a few microseconds: so an idle queue can be polled often.
         """
-        connection = self._connection or self._connected()
+        connection = self.connection
         if wanted != self._asked:
             self._asked, self._kept = wanted, None
             return [_read(connection, each, now) for each in wanted]
@@ -81,7 +81,9 @@ class Session:
     @property
     def connection(self) -> sqlite3.Connection:
         """The connection, made now if there is none."""
-        return self._connection or self._connected()
+        if self._connection is None:
+            self._connection = self._connect()
+        return self._connection
 
     @property
     def is_connected(self) -> bool:
@@ -91,11 +93,11 @@ class Session:
     def begin(self) -> None:
         """Begin a write transaction; waits for other processes that write, until the connection's timeout."""
         self._asked = self._kept = None
-        (self._connection or self._connected()).execute(sql.BEGIN)
+        self.connection.execute(sql.BEGIN)
 
     def commit(self) -> None:
         """Make the changes since `begin` durable."""
-        self._connected().execute(sql.COMMIT)
+        self.connection.execute(sql.COMMIT)
 
     def roll_back(self) -> None:
         """Undo the changes since `begin`; a connection that fails to is closed, which does the same."""
@@ -114,7 +116,7 @@ class Session:
         """The current values of the columns in a commit's expectations."""
         found = {
             name: value
-            for name, value, _ in _find(self._connected(), Named(batch.row, (), table=batch.table), expected, now=now)
+            for name, value, _ in _find(self.connection, Named(batch.row, (), table=batch.table), expected, now=now)
         }
         return {each.name: found.get(name) for each, name in zip(expects, expected, strict=True)}
 
@@ -131,7 +133,7 @@ class Session:
             )
             for name, (_, value, claimed, ttl) in zip(changes.puts, batch.puts, strict=True)
         ]
-        self._connected().executemany(_STATEMENTS[batch.table].send, rows)
+        self.connection.executemany(_STATEMENTS[batch.table].send, rows)
         self._delete(batch, changes.deletes)
         self._clear_away(batch, now)
 
@@ -141,7 +143,7 @@ class Session:
             (batch.row, name, now, None if ttl is None else now + ttl * SECOND, value)
             for name, (_, value, _, ttl) in zip(changes.puts, batch.puts, strict=True)
         ]
-        self._connected().executemany(_STATEMENTS[batch.table].commit, rows)
+        self.connection.executemany(_STATEMENTS[batch.table].commit, rows)
         self._delete(batch, changes.deletes)
         self._clear_away(batch, now)
 
@@ -159,13 +161,8 @@ class Session:
         self.put_committed(batch, changes, now=now)
         return Committed()
 
-    def _connected(self) -> sqlite3.Connection:
-        if self._connection is None:
-            self._connection = self._connect()
-        return self._connection
-
     def _delete(self, batch: Batch, names: list[bytes]) -> None:
-        connection, texts = self._connected(), _STATEMENTS[batch.table].deletes
+        connection, texts = self.connection, _STATEMENTS[batch.table].deletes
         for some in _in_lengths(names):
             connection.execute(texts[len(some)], (batch.row, *some))
 
@@ -177,7 +174,7 @@ class Session:
         adding = sum(ttl is not None for _, _, _, ttl in batch.puts)
         if adding:
             for statements in _STATEMENTS.values():
-                self._connected().execute(statements.forget, (now - _FORGET_AFTER, 2 * adding + _FORGET_AT_LEAST))
+                self.connection.execute(statements.forget, (now - _FORGET_AFTER, 2 * adding + _FORGET_AT_LEAST))
 
     def _keep(self, connection: sqlite3.Connection, kept: _Kept) -> None:
         if sum(map(len, kept.answer)) > _KEPT_COLUMNS:
@@ -235,7 +232,6 @@ class Writers:
         """No thread writes."""
         self._guard = threading.Lock()
         self._last = threading.Lock()
-        self._waiting: list[threading.Lock] = []
 
     def turn(self) -> threading.Lock:
         """Wait for this thread's turn, which lasts until the caller releases what this returns."""
@@ -245,15 +241,11 @@ class Writers:
         try:
             with self._guard:
                 before, self._last = self._last, mine
-                self._waiting.append(mine)
             with before:  # it is released for good when that turn is over
                 pass
-            self._waiting.remove(mine)
         except BaseException:
             if before is not None:
                 threading.Thread(target=_give_up, args=(before, mine), daemon=True).start()
-                with contextlib.suppress(ValueError):
-                    self._waiting.remove(mine)
             raise
         return mine
 

@@ -19,7 +19,7 @@ from astyqueue.stores.fork_hooks import HeldLocks, call_at_forks
 from astyqueue.stores.sqlite.connection import Session, Writers
 from astyqueue.stores.sqlite.database import ONE_TRY, DatabaseFile
 from astyqueue.stores.sqlite.errors import failure, failure_of_commit, is_busy
-from astyqueue.stores.sqlite.transaction import SQLiteTransaction, refuse_inside
+from astyqueue.stores.sqlite.transaction import SQLiteTransaction, inside_a_transaction
 from astyqueue.stores.url import Location
 from astyqueue.units import SECOND, MonotonicUs
 
@@ -31,7 +31,7 @@ _SYNCHRONOUS: Final = ("full", "normal")
 _LOOKED_FOR: Final = SECOND
 _OPTIONS: Final = ("busy_timeout", "synchronous")
 #: The wait for other processes is measured in real time, whatever the clock of a store.
-_WATCH: Final = SystemClock()
+_REAL_TIME: Final = SystemClock()
 
 
 class SQLiteStore:
@@ -125,7 +125,7 @@ class SQLiteStore:
         Committed when the block ends, rolled back if it raises. OutcomeUnknown: it may have been committed.
         """
         self.refuse_inside()
-        session = Session(self._connect)
+        session = self._new_session()
         try:
             with contextlib.contextmanager(self._begun)(session):
                 self._mine.transaction = session
@@ -136,17 +136,21 @@ class SQLiteStore:
                 self._make_durable(session)
         finally:
             self._mine.transaction = None
-            session.drop()
+            with session.lock:
+                session.drop()
 
     def refuse_inside(self) -> None:
         """See `TransactionalStore.refuse_inside`."""
         if self._open_transaction is not None:
-            raise refuse_inside(self._file.path)
+            raise inside_a_transaction(self._file.path)
 
     def close(self) -> None:
-        """Close all connections, once running calls have ended."""
+        """Close all connections, once running calls and transactions of other threads have ended.
+
+        A transaction of the calling thread goes on to the end of its block.
+        """
         self._closed = True
-        for session in self._known_sessions():
+        for session in self._sessions_of_others():
             with session.lock:
                 session.drop()
 
@@ -164,7 +168,7 @@ class SQLiteStore:
             else:
                 self._open_transaction.drop()
             self._held.take((self._guard,))
-            sessions = list(self._sessions)
+            sessions = self._without_open_transaction()
             self._held.take([session.lock for session in sessions])
             for session in sessions:
                 session.drop()
@@ -190,14 +194,22 @@ class SQLiteStore:
         try:
             session: Session = self._mine.session
         except AttributeError:
-            session = self._mine.session = Session(self._connect)
-            with self._guard:
-                self._sessions.add(session)
+            session = self._mine.session = self._new_session()
         return session
 
-    def _known_sessions(self) -> list[Session]:
+    def _new_session(self) -> Session:
+        session = Session(self._connect)
         with self._guard:
-            return list(self._sessions)
+            self._sessions.add(session)
+        return session
+
+    def _sessions_of_others(self) -> list[Session]:
+        with self._guard:
+            return self._without_open_transaction()
+
+    def _without_open_transaction(self) -> list[Session]:
+        """The sessions whose lock the calling thread does not hold; the caller holds the guard."""
+        return [session for session in self._sessions if session is not self._open_transaction]
 
     def _connect(self) -> sqlite3.Connection:
         if self._closed:
@@ -223,7 +235,10 @@ class SQLiteStore:
             yield from self._begun(self._session())
 
     def _begun(self, session: Session) -> Iterator[Session]:
-        """A session once, when it has begun a write transaction, and roll back what was not committed then."""
+        """Wait for the turn of this thread and for other processes, and yield the session in a write transaction.
+
+        What the caller did not commit is rolled back.
+        """
         until: MonotonicUs | None = None
         while True:
             turn = self._writers.turn()
@@ -239,7 +254,10 @@ class SQLiteStore:
     def _transaction(
         self, session: Session, until: MonotonicUs | None
     ) -> Generator[Session, None, tuple[bool, MonotonicUs | None]]:
-        """Yield the session if it begins; returns as `_try_to_begin`. An interrupt while it begins rolls back too."""
+        """One try: yields the session if it begins; returns whether it began, and otherwise until when to retry.
+
+        An interrupt while it begins rolls back too.
+        """
         try:
             begun, until = self._try_to_begin(session, until)
             if begun:
@@ -261,7 +279,7 @@ class SQLiteStore:
 
     def _patience(self, error: sqlite3.Error, until: MonotonicUs | None) -> MonotonicUs:
         """Until when (monotonic) to retry while another process has the lock; raises any other error, and the last."""
-        now = _WATCH.monotonic()
+        now = _REAL_TIME.monotonic()
         if until is None:
             until = now + int(max(0.0, self._file.busy_timeout - ONE_TRY) * SECOND)
         if not is_busy(error) or now >= until:
@@ -306,9 +324,8 @@ def _path(place: str) -> Path:
         message = "a sqlite store needs a file; for a store in memory use memory://"
         raise BadSetting(message)
     named = place[1:]
-    absolute = (
-        f"/{named.lstrip('/')}" if named.startswith("/") else named
-    )  # two slashes in front would be the name of a machine
+    # Two slashes in front would be the name of a machine.
+    absolute = f"/{named.lstrip('/')}" if named.startswith("/") else named
     try:
         return Path(absolute).absolute()
     except FileNotFoundError as error:

@@ -215,9 +215,10 @@ def send(order):
 
 threads = [threading.Thread(target=send, args=(order,)) for order in range(4)]
 for thread in threads:
+    last = store._writers._last
     thread.start()
-while len(store._writers._waiting) < 3:
-    pass
+    while store._writers._last is last:
+        pass
 assert [waited(in_child(lambda: there(store))) for _ in range(3)] == [0] * 3
 assert all(thread.is_alive() for thread in threads) and there(store) == set()
 other.execute("COMMIT")
