@@ -26,6 +26,7 @@ from pyspark.sql.functions import sum as sum_of
 from astyqueue.clock import SystemClock
 from astyqueue.errors import BadInput
 from astyqueue.files import replace_file
+from astyqueue.spark.pipeline.folder_lock import locked
 from astyqueue.spark.session import configured, literally
 from astyqueue.stores.url import locate
 from astyqueue.units import SECOND
@@ -54,6 +55,14 @@ _PASSED_OVER: Final = ("_", ".")
 #: Bytes of a file in one task: small, so that a retried task repeats little and progress is visible.
 _TASK_BYTES: Final = 4 * 1024 * 1024
 _LOOK: Final = SECOND // 5
+#: What happened to a file when its run finds another one in the manifest.
+_NOTHING_SENT: Final = (
+    "nothing of this file was sent. Run this again when that run has ended: it then continues that run"
+)
+_ALL_SENT: Final = (
+    "all {rows} rows of this file were sent under the ids of this run, and are not recorded. That run sends them a "
+    "second time, unless it is stopped or given other files"
+)
 #: Characters of columns that are shown.
 _SHOWN: Final = 120
 
@@ -314,25 +323,27 @@ class Manifest:
     def note(self, file: Known, rows: int | None = None) -> None:
         """Record that a file was begun (`rows` is None), or that all of it was sent, which was this number of rows."""
         self.files.setdefault(file.content, {})[file.source] = rows
-        self.save()
+        self.save(_NOTHING_SENT if rows is None else _ALL_SENT.format(rows=rows))
 
-    def save(self) -> None:
-        """Write it, whole or not at all, readable by its owner only, with what another process of its run noted."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        self._take_in_stored()
-        replace_file(
-            self.path, json.dumps({"run": self.run, "target": self.target, "files": self.files}, indent=1).encode()
-        )
+    def save(self, outcome: str = _NOTHING_SENT) -> None:
+        """Write it, whole or not at all, readable by its owner only, with what another process of its run noted.
 
-    def _take_in_stored(self) -> None:
+        One process does so at a time. BadInput, with the outcome, if another run has begun to use the file.
+        """
+        with locked(self.path.parent, self.path.name, wait=None):
+            self._take_in_stored(outcome)
+            replace_file(
+                self.path, json.dumps({"run": self.run, "target": self.target, "files": self.files}, indent=1).encode()
+            )
+
+    def _take_in_stored(self, outcome: str) -> None:
         """Add the files that were sent since this was loaded; BadInput if another run has begun to use the file."""
         if not self.path.exists():
             return
         stored = Manifest.load(self.path, self.target)
         if stored.run != self.run:
             message = (
-                f"{self.path} was begun by another run meanwhile, which sends its rows under ids of its own: nothing "
-                "of this file was sent. Run this again when that run has ended: it then continues that run"
+                f"{self.path} was begun by another run meanwhile, which sends its rows under ids of its own: {outcome}"
             )
             raise BadInput(message)
         for content, names in stored.files.items():

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import os
 import stat
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from csv import writer
 from pathlib import Path
 from threading import Event
@@ -12,6 +13,8 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from astyqueue.errors import BadInput
+from astyqueue.files import replace_file
+from astyqueue.spark import file_import
 from astyqueue.spark.file_import import Bulk, Manifest, Progress, Reading
 from tests.spark.frames import Frames, drained
 
@@ -148,6 +151,39 @@ def test_of_two_runs_that_begin_at_once_with_one_manifest_one_sends_nothing(tmp_
     with pytest.raises(BadInput, match="was begun by another run meanwhile"):
         other.note(other.known([path])[path])
     assert Manifest.load(tmp_path / "manifest.json", TARGET).run == one.run
+
+
+def test_of_two_runs_that_note_their_first_file_at_the_same_moment_one_sends_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = csv(tmp_path, "users.csv", range(3)).path
+    one, other = (Manifest.load(tmp_path / "manifest.json", TARGET) for _ in range(2))
+    notes: list[Future[None]] = []
+
+    def write(manifest: Path, content: bytes) -> None:
+        """The other run notes its file between the look and the write of the first one."""
+        if not notes:
+            notes.append(threads.submit(other.note, other.known([path])[path]))
+            wait(notes, timeout=0.5)
+        replace_file(manifest, content)
+
+    monkeypatch.setattr(file_import, "replace_file", write)
+    with ThreadPoolExecutor(1) as threads:
+        one.note(one.known([path])[path])
+        with pytest.raises(BadInput, match=r"was begun by another run meanwhile.*nothing of this file was sent"):
+            notes[0].result(60)
+    assert Manifest.load(tmp_path / "manifest.json", TARGET).run == one.run
+
+
+def test_a_run_whose_manifest_became_that_of_another_says_that_it_sent_the_file(tmp_path: Path) -> None:
+    path = csv(tmp_path, "users.csv", range(3)).path
+    one = Manifest.load(tmp_path / "manifest.json", TARGET)
+    known = one.known([path])[path]
+    one.note(known)
+    (tmp_path / "manifest.json").unlink()
+    Manifest.load(tmp_path / "manifest.json", TARGET).save()
+    with pytest.raises(BadInput, match=r"was begun by another run meanwhile.*all 3 rows of this file were sent"):
+        one.note(known, 3)
 
 
 def test_processes_of_one_run_keep_what_each_has_noted(tmp_path: Path) -> None:
