@@ -10,7 +10,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
 from astyqueue.clock import Clock, Stamps
-from astyqueue.errors import BadSetting, Closed
+from astyqueue.errors import Closed
 from astyqueue.findings import Finding, note
 from astyqueue.store import Batch, Column, Committed, Expectation, Named, Outcome, Put, Refused, Slice, Spread, Wanted
 from astyqueue.stores import column_name_codec
@@ -261,7 +261,7 @@ def opened(location: Location, *, clock: Clock) -> MemoryStore:
 _NOTHING: Final = "opening a store in memory creates it"
 
 
-class Untended:
+class MemoryAdministration:
     """The `Administration` of stores in memory: there is nothing to migrate or to check."""
 
     def statements(self) -> list[str]:
@@ -297,10 +297,7 @@ class Untended:
         """As `close`."""
 
 
-def administered(location: Location) -> Untended:
-    """The administration of a `memory://` URL; another kind raises BadSetting."""
-    if location.scheme != "memory":
-        message = f"unknown kind of store {location.scheme!r}; there are: memory, sqlite, cassandra"
-        raise BadSetting(message)
+def administered(location: Location) -> MemoryAdministration:
+    """The administration of a `memory://` URL."""
     location.only(())
-    return Untended()
+    return MemoryAdministration()

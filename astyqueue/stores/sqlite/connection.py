@@ -26,7 +26,7 @@ _FORGET_AT_LEAST: Final = 100
 Answer = list[list[Column]]
 
 
-class _Kept(NamedTuple):
+class _CachedAnswer(NamedTuple):
     """An answer, the version of the file that it was read from, and the time in which it is valid."""
 
     answer: Answer
@@ -44,7 +44,7 @@ class Session:
         self._connect = connect
         self._connection: sqlite3.Connection | None = None
         self._asked: tuple[Wanted, ...] | None = None
-        self._kept: _Kept | None = None
+        self._kept: _CachedAnswer | None = None
 
     def __del__(self) -> None:
         self.drop()
@@ -71,7 +71,7 @@ class Session:
         if kept is not None and kept.version == version and kept.since <= now < kept.until:
             return [list(columns) for columns in kept.answer]
         answer = [_read(connection, each, now) for each in wanted]
-        self._keep(connection, _Kept([list(columns) for columns in answer], version, now, 0))
+        self._keep(connection, _CachedAnswer([list(columns) for columns in answer], version, now, 0))
         return answer
 
     def read_afresh(self, wanted: tuple[Wanted, ...], now: int) -> Answer:
@@ -176,7 +176,7 @@ class Session:
             for statements in _STATEMENTS.values():
                 self.connection.execute(statements.forget, (now - _FORGET_AFTER, 2 * adding + _FORGET_AT_LEAST))
 
-    def _keep(self, connection: sqlite3.Connection, kept: _Kept) -> None:
+    def _keep(self, connection: sqlite3.Connection, kept: _CachedAnswer) -> None:
         if sum(map(len, kept.answer)) > _KEPT_COLUMNS:
             self._kept = None
             return
