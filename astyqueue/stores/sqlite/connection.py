@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 import threading
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final, NamedTuple
 
 from astyqueue.store import Batch, Column, Committed, Expectation, Name, Named, Outcome, Refused, Slice, Wanted
 from astyqueue.stores import column_name_codec
 from astyqueue.stores.column_name_codec import TABLES, Changes
+from astyqueue.stores.fork_hooks import HeldLocks
 from astyqueue.stores.sqlite import sql
 from astyqueue.stores.sqlite.sql import LENGTHS, Statements
 from astyqueue.units import NEVER, SECOND
@@ -215,6 +217,67 @@ def _in_lengths(names: list[bytes]) -> Iterator[list[bytes]]:
         some = names[start : start + longest]
         length = next(length for length in LENGTHS if length >= len(some))
         yield some + some[-1:] * (length - len(some))
+
+
+class Sessions:
+    """The sessions of all threads: one for each thread, and one for each transaction that a thread opens."""
+
+    def __init__(self, connect: Callable[[], sqlite3.Connection]) -> None:
+        """`connect` makes the connections."""
+        self._connect = connect
+        self._guard = threading.Lock()
+        self._all: weakref.WeakSet[Session] = weakref.WeakSet()
+        self._mine = threading.local()
+
+    def mine(self) -> Session:
+        """The session of the calling thread; it ends with the thread."""
+        try:
+            session: Session = self._mine.session
+        except AttributeError:
+            session = self._mine.session = self._new()
+        return session
+
+    @contextlib.contextmanager
+    def for_transaction(self) -> Iterator[Session]:
+        """A new session for a transaction of the calling thread; rolled back and closed at the end of the block."""
+        session = self._mine.transaction = self._new()
+        try:
+            yield session
+        finally:
+            self._mine.transaction = None
+            with session.lock:
+                session.drop()
+
+    @property
+    def open_transaction(self) -> Session | None:
+        """The session in which the calling thread has a transaction open."""
+        return getattr(self._mine, "transaction", None)
+
+    def drop(self) -> None:
+        """Close all connections, once running calls have ended; not that of an open transaction of this thread."""
+        with self._guard:
+            others = self._others()
+        for session in others:
+            with session.lock:
+                session.drop()
+
+    def hold(self, held: HeldLocks) -> None:
+        """As `drop`, and keep all threads from making others until the locks that this takes are released."""
+        held.take((self._guard,))
+        others = self._others()
+        held.take([session.lock for session in others])
+        for session in others:
+            session.drop()
+
+    def _new(self) -> Session:
+        session = Session(self._connect)
+        with self._guard:
+            self._all.add(session)
+        return session
+
+    def _others(self) -> list[Session]:
+        """The sessions whose lock is not held by the calling thread; the caller holds the guard."""
+        return [session for session in self._all if session is not self.open_transaction]
 
 
 class Writers:

@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 import sqlite3
 import threading
-import weakref
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -16,7 +15,7 @@ from astyqueue.errors import BadSetting, Closed, StoreGone, StoreUnavailable
 from astyqueue.store import Batch, Column, Committed, Expectation, Outcome, Spread, Wanted
 from astyqueue.stores import column_name_codec
 from astyqueue.stores.fork_hooks import HeldLocks, call_at_forks
-from astyqueue.stores.sqlite.connection import Session, Writers
+from astyqueue.stores.sqlite.connection import Session, Sessions, Writers
 from astyqueue.stores.sqlite.database import ONE_TRY, DatabaseFile
 from astyqueue.stores.sqlite.errors import failure, failure_of_commit, is_busy
 from astyqueue.stores.sqlite.transaction import SQLiteTransaction, inside_a_transaction
@@ -51,8 +50,7 @@ class SQLiteStore:
         self._stamps = Stamps(clock)
         self._closed = False
         self._writers = Writers()
-        self._mine = threading.local()
-        self._sessions: weakref.WeakSet[Session] = weakref.WeakSet()
+        self._sessions = Sessions(self._connect)
         self._guard = threading.Lock()
         self._is_forking = False
         self._fork = threading.Lock()
@@ -75,7 +73,7 @@ class SQLiteStore:
 
     def read(self, wanted: tuple[Wanted, ...], *, exact: bool = False) -> list[list[Column]]:  # noqa: ARG002 - every read is exact
         """See `Store.read`."""
-        session = self._session()
+        session = self._sessions.mine()
         if self._clock.monotonic() - self._seen_at >= _LOOKED_FOR:
             self._check_identity()
         until: MonotonicUs | None = None
@@ -114,10 +112,6 @@ class SQLiteStore:
                 self._for_tasks = Threaded(self)
             return self._for_tasks
 
-    @property
-    def _open_transaction(self) -> Session | None:
-        return getattr(self._mine, "transaction", None)
-
     @contextlib.contextmanager
     def transaction(self) -> Iterator[SQLiteTransaction]:
         """A write transaction of the calling thread, on a connection of its own; no other writes to the file meanwhile.
@@ -125,23 +119,16 @@ class SQLiteStore:
         Committed when the block ends, rolled back if it raises. OutcomeUnknown: it may have been committed.
         """
         self.refuse_inside()
-        session = self._new_session()
-        try:
-            with contextlib.contextmanager(self._begun)(session):
-                self._mine.transaction = session
-                opened = SQLiteTransaction(session, self._clock, self._stamps, self._file.path)
-                with opened.guarded():
-                    yield opened
-                opened.check()
-                self._make_durable(session)
-        finally:
-            self._mine.transaction = None
-            with session.lock:
-                session.drop()
+        with self._sessions.for_transaction() as session, contextlib.contextmanager(self._begun)(session):
+            opened = SQLiteTransaction(session, self._clock, self._stamps, self._file.path)
+            with opened.guarded():
+                yield opened
+            opened.check()
+            self._make_durable(session)
 
     def refuse_inside(self) -> None:
         """See `TransactionalStore.refuse_inside`."""
-        if self._open_transaction is not None:
+        if self._sessions.open_transaction is not None:
             raise inside_a_transaction(self._file.path)
 
     def close(self) -> None:
@@ -150,9 +137,7 @@ class SQLiteStore:
         A transaction of the calling thread goes on to the end of its block.
         """
         self._closed = True
-        for session in self._sessions_of_others():
-            with session.lock:
-                session.drop()
+        self._sessions.drop()
 
     def before_fork(self) -> None:
         """Close all connections and block new ones: SQLite's locks belong to a process and must not be copied.
@@ -163,15 +148,12 @@ class SQLiteStore:
         try:
             self._is_forking = True
             self._held.take((self._fork,))
-            if self._open_transaction is None:
+            if self._sessions.open_transaction is None:
                 self._turn_of_fork = self._writers.turn()
             else:
-                self._open_transaction.drop()
+                self._sessions.open_transaction.drop()
             self._held.take((self._guard,))
-            sessions = self._without_open_transaction()
-            self._held.take([session.lock for session in sessions])
-            for session in sessions:
-                session.drop()
+            self._sessions.hold(self._held)
         except BaseException:
             self.after_fork(child=False)
             raise
@@ -188,28 +170,6 @@ class SQLiteStore:
             self._writers = Writers()
         elif turn is not None:
             turn.release()
-
-    def _session(self) -> Session:
-        """The session of the calling thread; it ends with the thread."""
-        try:
-            session: Session = self._mine.session
-        except AttributeError:
-            session = self._mine.session = self._new_session()
-        return session
-
-    def _new_session(self) -> Session:
-        session = Session(self._connect)
-        with self._guard:
-            self._sessions.add(session)
-        return session
-
-    def _sessions_of_others(self) -> list[Session]:
-        with self._guard:
-            return self._without_open_transaction()
-
-    def _without_open_transaction(self) -> list[Session]:
-        """The sessions whose lock the calling thread does not hold; the caller holds the guard."""
-        return [session for session in self._sessions if session is not self._open_transaction]
 
     def _connect(self) -> sqlite3.Connection:
         if self._closed:
@@ -232,7 +192,7 @@ class SQLiteStore:
         """The thread's session in a write transaction; changes that were not committed are rolled back."""
         self.refuse_inside()
         with self._translated():
-            yield from self._begun(self._session())
+            yield from self._begun(self._sessions.mine())
 
     def _begun(self, session: Session) -> Iterator[Session]:
         """Wait for the turn of this thread and for other processes, and yield the session in a write transaction.
