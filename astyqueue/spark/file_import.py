@@ -40,7 +40,7 @@ FORMATS: Final[Mapping[str, str]] = {
     ".parquet": "parquet",
 }
 #: A line that cannot be read ends the run: no message is made from a part of a line.
-_READING: Final[Mapping[str, Mapping[str, str]]] = {
+_SPARK_OPTIONS: Final[Mapping[str, Mapping[str, str]]] = {
     "csv": {"header": "true", "mode": "FAILFAST", "escape": '"'},
     "json": {"mode": "FAILFAST"},
     "parquet": {},
@@ -68,7 +68,7 @@ _SHOWN: Final = 120
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class SourceFile:
     """A file to be sent, and how it is read.
 
     `infer`: a value of a CSV file that looks like a number or a timestamp becomes one; else all values are text.
@@ -87,8 +87,10 @@ class Reading:
         BadInput if its extension is another one, or if Spark reads no files of such names.
         """
         known = kind or FORMATS.get(path.suffix.lower(), "")
-        if known not in _READING:
-            message = f"{path}: the kind of this file does not follow from its name; give one of {', '.join(_READING)}"
+        if known not in _SPARK_OPTIONS:
+            message = (
+                f"{path}: the kind of this file does not follow from its name; give one of {', '.join(_SPARK_OPTIONS)}"
+            )
             raise BadInput(message)
         found = path.resolve()
         if found.name.startswith(_PASSED_OVER):
@@ -110,7 +112,7 @@ class Reading:
     def frame(self, spark: SparkSession) -> DataFrame:
         """Its rows as a DataFrame, which Spark reads when it is used."""
         inferring = {"inferSchema": str(self.infer)} if self.kind == "csv" else {}
-        return spark.read.format(self.kind).options(**_READING[self.kind], **inferring).load(literally(self.path))
+        return spark.read.format(self.kind).options(**_SPARK_OPTIONS[self.kind], **inferring).load(literally(self.path))
 
 
 class Progress(NamedTuple):
@@ -140,7 +142,7 @@ class Bulk:
         self._manifest = manifest
         self._clock = SystemClock()
 
-    def send(self, files: Iterable[Reading], progress: Callable[[Progress], None] = lambda _: None) -> Enqueued:
+    def send(self, files: Iterable[SourceFile], progress: Callable[[Progress], None] = lambda _: None) -> Enqueued:
         """Send those of these files that were not sent yet. Call it again after an error or a crash."""
         found = list(files)
         known = self._manifest.known(file.path for file in found)
@@ -152,7 +154,7 @@ class Bulk:
             rows, before = rows + sent, before + file.size
         return Enqueued(rows, len(left), len(found) - len(left))
 
-    def _try(self, file: Reading, known: Known, progress: Callable[[float], None]) -> int:
+    def _try(self, file: SourceFile, known: Known, progress: Callable[[float], None]) -> int:
         """Send a file; a note on an error names the file."""
         try:
             return self._send(file, known, progress)
@@ -160,12 +162,12 @@ class Bulk:
             error.add_note(file.description)
             raise
 
-    def _send(self, file: Reading, known: Known, progress: Callable[[float], None]) -> int:
+    def _send(self, file: SourceFile, known: Known, progress: Callable[[float], None]) -> int:
         """Send a file, and return the number of its rows; `progress` gets the part that is done, from 0 to 1."""
         with configured(self._spark, {"spark.sql.files.maxPartitionBytes": str(_TASK_BYTES)}):
             return self._send_in_parts(file, known, progress)
 
-    def _send_in_parts(self, file: Reading, known: Known, progress: Callable[[float], None]) -> int:
+    def _send_in_parts(self, file: SourceFile, known: Known, progress: Callable[[float], None]) -> int:
         counted = Observation()
         rows = file.frame(self._spark)
         _check(file, rows, self._sink.get("id_column"))
@@ -215,7 +217,7 @@ class Bulk:
         return sum(one.numCompletedTasks for one in stages) / max(1, sum(one.numTasks for one in stages))
 
 
-def _check_content(file: Reading, known: Known) -> None:
+def _check_content(file: SourceFile, known: Known) -> None:
     """BadInput if the file is another one than was looked up in the manifest, which may be hours ago."""
     if _content(file.path) != known.content:
         message = (
@@ -225,7 +227,7 @@ def _check_content(file: Reading, known: Known) -> None:
         raise BadInput(message)
 
 
-def _check(file: Reading, rows: DataFrame, wanted: str | None) -> None:
+def _check(file: SourceFile, rows: DataFrame, wanted: str | None) -> None:
     """Check that the id column exists and that its ids are unique: of rows with the same id one would be sent."""
     if wanted is None:
         return
@@ -237,7 +239,7 @@ def _check(file: Reading, rows: DataFrame, wanted: str | None) -> None:
         _check_ids(file, rows, wanted)
 
 
-def _check_ids(file: Reading, rows: DataFrame, column: str) -> None:
+def _check_ids(file: SourceFile, rows: DataFrame, column: str) -> None:
     named = col("`" + column.replace("`", "``") + "`")
     several = rows.groupBy(named.alias("id")).agg(count(lit(1)).alias("rows")).where("id IS NOT NULL AND rows > 1")
     (found,) = several.agg(count(lit(1)), sum_of("rows"), any_value("id")).collect()
@@ -247,12 +249,12 @@ def _check_ids(file: Reading, rows: DataFrame, column: str) -> None:
             f"{file.description}: {repeated} rows share {ids} ids in column {column!r} "
             f"(for example {str(one)!r:.{_SHOWN}}), so only {ids} of them would be sent. Nothing of this file was "
             "sent: name a column whose values are unique, or merge rows with the same id "
-            "(--merge, Reading.of(..., merge=True))"
+            "(--merge, SourceFile.of(..., merge=True))"
         )
         raise BadInput(message)
 
 
-def _report(progress: Callable[[Progress], None], file: Reading, part: float, *, sent: int, total: int) -> None:
+def _report(progress: Callable[[Progress], None], file: SourceFile, part: float, *, sent: int, total: int) -> None:
     progress(Progress(sent + int(part * file.size), total, file.path.name))
 
 

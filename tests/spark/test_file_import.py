@@ -15,7 +15,7 @@ from pyspark.errors import PySparkException
 from astyqueue.errors import BadInput
 from astyqueue.files import replace_file
 from astyqueue.spark import file_import
-from astyqueue.spark.file_import import Bulk, Manifest, Progress, Reading
+from astyqueue.spark.file_import import Bulk, Manifest, Progress, SourceFile
 from tests.spark.frames import Frames, drained
 
 pytestmark = pytest.mark.stores("sqlite", "cassandra")
@@ -26,10 +26,10 @@ def bulk(frames: Frames, folder: Path) -> Bulk:
     return Bulk(frames.spark, {"url": frames.url, **TARGET}, Manifest.load(folder / "manifest.json", TARGET))
 
 
-def csv(folder: Path, name: str, numbers: range) -> Reading:
+def csv(folder: Path, name: str, numbers: range) -> SourceFile:
     path = folder / name
     path.write_text("id,name\n" + "".join(f"{number},00{number}\n" for number in numbers))
-    return Reading.of(path)
+    return SourceFile.of(path)
 
 
 def test_rows_of_files_become_messages_and_text_stays_text(frames: Frames, tmp_path: Path) -> None:
@@ -41,7 +41,7 @@ def test_rows_of_files_become_messages_and_text_stays_text(frames: Frames, tmp_p
     [part] = table.glob("*.parquet")
     told: list[Progress] = []
     done = bulk(frames, tmp_path).send(
-        [csv(tmp_path, "some.csv", range(2)), Reading.of(lines), Reading.of(part)], told.append
+        [csv(tmp_path, "some.csv", range(2)), SourceFile.of(lines), SourceFile.of(part)], told.append
     )
     bodies = drained(queue)
     assert (done.rows, done.files, done.skipped) == (len(bodies), 3, 0)
@@ -105,7 +105,7 @@ def test_quotes_in_a_csv_file_are_doubled_as_spreadsheets_write_them(frames: Fra
     names = ['he said "hi"', 'a "b", c', '"', "back\\slash", "ends \\"]
     with path.open("w", newline="") as file:
         writer(file).writerows([("id", "name"), *enumerate(names)])
-    bulk(frames, tmp_path).send([Reading.of(path)])
+    bulk(frames, tmp_path).send([SourceFile.of(path)])
     found = {body["id"]: body["name"] for body in drained(queue) if isinstance(body, dict)}
     assert found == {str(number): name for number, name in enumerate(names)}
 
@@ -274,10 +274,10 @@ def test_what_the_session_of_its_caller_was_set_to_it_still_is(frames: Frames, t
 
 def test_a_file_of_an_unknown_kind_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="does not follow from its name"):
-        Reading.of(tmp_path / "users.xls")
+        SourceFile.of(tmp_path / "users.xls")
 
 
 @pytest.mark.parametrize("name", ["_users.csv", ".users.csv"])
 def test_a_file_whose_name_spark_passes_over_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(BadInput, match="Spark reads no file whose name begins"):
-        Reading.of(tmp_path / name)
+        SourceFile.of(tmp_path / name)
