@@ -100,7 +100,8 @@ class _Hooks:
                 after_in_parent=partial(self._after, child=False, again=again),
                 after_in_child=partial(self._after, child=True, again=again),
             )
-        # Called from C, and in C: an exception that Python code raises here would be dropped.
+        # Called from C, and in C: an exception that Python code raises here would be dropped. Python 3.13 drops it all
+        # the same if it shows its warning of a fork beside threads, which it does after this, by Python code.
         os.register_at_fork(after_in_parent=partial(self._interrupts.sort, key=_thread.interrupt_main))
 
     def _before(self, *, again: bool) -> None:
