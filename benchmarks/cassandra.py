@@ -14,7 +14,7 @@ from typing import Final
 from cassandra.cluster import Session
 
 from astyqueue.stores.cassandra import Address
-from astyqueue.stores.cassandra.admin import Administration
+from astyqueue.stores.cassandra.admin import KeyspaceAdministration
 from astyqueue.stores.cassandra.connection.cluster import connect
 from astyqueue.stores.cassandra.schema.keyspace import Keyspace, replication
 from astyqueue.testing import LocalCassandra
@@ -98,7 +98,7 @@ def on_cassandra(nodes: int, at: str | None) -> Iterator[OnCassandra]:
 @contextlib.contextmanager
 def _keyspace(session: Session, copies: int) -> Iterator[str]:
     made = f"astyqueue_benchmark_{secrets.token_hex(4)}"
-    Administration(session, Keyspace(made, replication(str(copies))), clock=CLOCK).migrate()
+    KeyspaceAdministration(session, Keyspace(made, replication(str(copies))), clock=CLOCK).migrate()
     yield made
     session.execute(f'DROP KEYSPACE "{made}"', timeout=_PATIENCE_SECONDS)
 

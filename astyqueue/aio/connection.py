@@ -25,7 +25,7 @@ from astyqueue.spool import ConnectionSpools, GivenSpool, SpoolOptions
 from astyqueue.store import Store
 from astyqueue.stores import open_store
 from astyqueue.stores.async_adapter import as_async, opened_in_thread
-from astyqueue.stores.lazy_store import reopened
+from astyqueue.stores.lazy_store import opened_when_needed
 from astyqueue.triggers import Triggers
 
 
@@ -149,4 +149,6 @@ async def connect(
         opened = await opened_in_thread(partial(open_store, url, clock=used, create=create))
         return Connection(opened, clock, triggers, observers, hooks=hooks)
     spools = ConnectionSpools(SpoolOptions.given(spool))
-    return Connection(reopened(url, clock=used, create=create), clock, triggers, observers, hooks=hooks, spools=spools)
+    return Connection(
+        opened_when_needed(url, clock=used, create=create), clock, triggers, observers, hooks=hooks, spools=spools
+    )

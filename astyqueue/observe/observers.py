@@ -53,7 +53,7 @@ class Observers:
 
     @classmethod
     def of_debug_log(cls, monotonic: Callable[[], MonotonicUs]) -> Observers:
-        """Those of requests outside of a queue that users observe: the debug log alone, as its levels are now."""
+        """Only the debug log, as its levels are now: for requests that belong to no observed queue."""
         observers = cls(monotonic=monotonic)
         observers.check_log_levels()
         return observers

@@ -33,7 +33,7 @@ from astyqueue.queue.runtime import QueueRuntime
 from astyqueue.spool import ConnectionSpools, Spool, SpoolFolder, SpoolOptions
 from astyqueue.store import Spread, Store
 from astyqueue.stores import DriverSession, open_store
-from astyqueue.stores.lazy_store import ReopenedStore, reopened
+from astyqueue.stores.lazy_store import LazyStore, opened_when_needed
 from astyqueue.triggers import Triggers
 
 Q = TypeVar("Q")
@@ -228,8 +228,8 @@ class QueueBuilder(Generic[Q]):
             self._requested()
             return open_store(place, clock=clock)
         if isinstance(place, str):
-            return reopened(place, clock=clock)
-        return ReopenedStore(lambda: open_store(place, clock=clock), clock)
+            return opened_when_needed(place, clock=clock)
+        return LazyStore(lambda: open_store(place, clock=clock), clock)
 
     def _spooled_settings(self) -> Settings | None:
         """The settings of the queue that its spool has; LayoutDiffers if they are not the requested ones."""

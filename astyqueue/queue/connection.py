@@ -20,7 +20,7 @@ from astyqueue.queue.row_sharing.idle_queues import ActivityWatch
 from astyqueue.spool import ConnectionSpools, GivenSpool, SpoolOptions
 from astyqueue.store import Store
 from astyqueue.stores import open_store
-from astyqueue.stores.lazy_store import reopened
+from astyqueue.stores.lazy_store import opened_when_needed
 from astyqueue.triggers import Triggers
 
 
@@ -136,4 +136,6 @@ def connect(
     if spool is None:
         return Connection(open_store(url, clock=used, create=create), clock, triggers, observers, hooks=hooks)
     spools = ConnectionSpools(SpoolOptions.given(spool))
-    return Connection(reopened(url, clock=used, create=create), clock, triggers, observers, hooks=hooks, spools=spools)
+    return Connection(
+        opened_when_needed(url, clock=used, create=create), clock, triggers, observers, hooks=hooks, spools=spools
+    )

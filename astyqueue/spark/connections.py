@@ -45,7 +45,7 @@ class Looking:
 
 def looking(place: Place) -> Looking:
     """A queue opened read-only; NotFound if it does not exist."""
-    store = _kept_open(place.url, relaxed=not place.exactly)
+    store = _kept_open(place.url, relaxed=not place.by_quorum)
     clock = SystemClock()
     observers = Observers.of_debug_log(clock.monotonic)
     settings = run(load_settings(place.queue), store, observers)

@@ -48,11 +48,16 @@ class AstyqueueSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001 - Spark calls it so
         """A sink for a DataFrame; BadSetting if it is to overwrite."""
-        if overwrite:
-            message = 'rows are appended to a queue, which is never overwritten: .mode("append")'
-            raise BadSetting(message)
+        _check_appends('.mode("append")', overwrite=overwrite)
         return BatchSink(Sinking.of(self.options, schema))
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: ARG002, FBT001 - Spark calls it so
-        """A sink for each batch of a stream."""
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: FBT001 - Spark calls it so
+        """A sink for each batch of a stream; BadSetting if each batch has all rows, in the output mode "complete"."""
+        _check_appends('.outputMode("append")', overwrite=overwrite)
         return StreamSink(Sinking.of(self.options, schema))
+
+
+def _check_appends(remedy: str, *, overwrite: bool) -> None:
+    if overwrite:
+        message = f"rows are appended to a queue, which is never overwritten: {remedy}"
+        raise BadSetting(message)

@@ -26,6 +26,7 @@ from pyspark.sql.functions import sum as sum_of
 from astyqueue.clock import SystemClock
 from astyqueue.errors import BadInput
 from astyqueue.files import replace_file
+from astyqueue.spark.pipeline.folder_lock import locked
 from astyqueue.spark.session import configured, literally
 from astyqueue.stores.url import locate
 from astyqueue.units import SECOND
@@ -39,7 +40,7 @@ FORMATS: Final[Mapping[str, str]] = {
     ".parquet": "parquet",
 }
 #: A line that cannot be read ends the run: no message is made from a part of a line.
-_READING: Final[Mapping[str, Mapping[str, str]]] = {
+_SPARK_OPTIONS: Final[Mapping[str, Mapping[str, str]]] = {
     "csv": {"header": "true", "mode": "FAILFAST", "escape": '"'},
     "json": {"mode": "FAILFAST"},
     "parquet": {},
@@ -54,12 +55,20 @@ _PASSED_OVER: Final = ("_", ".")
 #: Bytes of a file in one task: small, so that a retried task repeats little and progress is visible.
 _TASK_BYTES: Final = 4 * 1024 * 1024
 _LOOK: Final = SECOND // 5
+#: What happened to a file when its run finds another one in the manifest.
+_NOTHING_SENT: Final = (
+    "nothing of this file was sent. Run this again when that run has ended: it then continues that run"
+)
+_ALL_SENT: Final = (
+    "all {rows} rows of this file were sent under the ids of this run, and are not recorded. That run sends them a "
+    "second time, unless it is stopped or given other files"
+)
 #: Characters of columns that are shown.
 _SHOWN: Final = 120
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class SourceFile:
     """A file to be sent, and how it is read.
 
     `infer`: a value of a CSV file that looks like a number or a timestamp becomes one; else all values are text.
@@ -78,8 +87,10 @@ class Reading:
         BadInput if its extension is another one, or if Spark reads no files of such names.
         """
         known = kind or FORMATS.get(path.suffix.lower(), "")
-        if known not in _READING:
-            message = f"{path}: the kind of this file does not follow from its name; give one of {', '.join(_READING)}"
+        if known not in _SPARK_OPTIONS:
+            message = (
+                f"{path}: the kind of this file does not follow from its name; give one of {', '.join(_SPARK_OPTIONS)}"
+            )
             raise BadInput(message)
         found = path.resolve()
         if found.name.startswith(_PASSED_OVER):
@@ -101,7 +112,7 @@ class Reading:
     def frame(self, spark: SparkSession) -> DataFrame:
         """Its rows as a DataFrame, which Spark reads when it is used."""
         inferring = {"inferSchema": str(self.infer)} if self.kind == "csv" else {}
-        return spark.read.format(self.kind).options(**_READING[self.kind], **inferring).load(literally(self.path))
+        return spark.read.format(self.kind).options(**_SPARK_OPTIONS[self.kind], **inferring).load(literally(self.path))
 
 
 class Progress(NamedTuple):
@@ -131,7 +142,7 @@ class Bulk:
         self._manifest = manifest
         self._clock = SystemClock()
 
-    def send(self, files: Iterable[Reading], progress: Callable[[Progress], None] = lambda _: None) -> Enqueued:
+    def send(self, files: Iterable[SourceFile], progress: Callable[[Progress], None] = lambda _: None) -> Enqueued:
         """Send those of these files that were not sent yet. Call it again after an error or a crash."""
         found = list(files)
         known = self._manifest.known(file.path for file in found)
@@ -143,7 +154,7 @@ class Bulk:
             rows, before = rows + sent, before + file.size
         return Enqueued(rows, len(left), len(found) - len(left))
 
-    def _try(self, file: Reading, known: Known, progress: Callable[[float], None]) -> int:
+    def _try(self, file: SourceFile, known: Known, progress: Callable[[float], None]) -> int:
         """Send a file; a note on an error names the file."""
         try:
             return self._send(file, known, progress)
@@ -151,12 +162,12 @@ class Bulk:
             error.add_note(file.description)
             raise
 
-    def _send(self, file: Reading, known: Known, progress: Callable[[float], None]) -> int:
+    def _send(self, file: SourceFile, known: Known, progress: Callable[[float], None]) -> int:
         """Send a file, and return the number of its rows; `progress` gets the part that is done, from 0 to 1."""
         with configured(self._spark, {"spark.sql.files.maxPartitionBytes": str(_TASK_BYTES)}):
             return self._send_in_parts(file, known, progress)
 
-    def _send_in_parts(self, file: Reading, known: Known, progress: Callable[[float], None]) -> int:
+    def _send_in_parts(self, file: SourceFile, known: Known, progress: Callable[[float], None]) -> int:
         counted = Observation()
         rows = file.frame(self._spark)
         _check(file, rows, self._sink.get("id_column"))
@@ -206,7 +217,7 @@ class Bulk:
         return sum(one.numCompletedTasks for one in stages) / max(1, sum(one.numTasks for one in stages))
 
 
-def _check_content(file: Reading, known: Known) -> None:
+def _check_content(file: SourceFile, known: Known) -> None:
     """BadInput if the file is another one than was looked up in the manifest, which may be hours ago."""
     if _content(file.path) != known.content:
         message = (
@@ -216,7 +227,7 @@ def _check_content(file: Reading, known: Known) -> None:
         raise BadInput(message)
 
 
-def _check(file: Reading, rows: DataFrame, wanted: str | None) -> None:
+def _check(file: SourceFile, rows: DataFrame, wanted: str | None) -> None:
     """Check that the id column exists and that its ids are unique: of rows with the same id one would be sent."""
     if wanted is None:
         return
@@ -228,7 +239,7 @@ def _check(file: Reading, rows: DataFrame, wanted: str | None) -> None:
         _check_ids(file, rows, wanted)
 
 
-def _check_ids(file: Reading, rows: DataFrame, column: str) -> None:
+def _check_ids(file: SourceFile, rows: DataFrame, column: str) -> None:
     named = col("`" + column.replace("`", "``") + "`")
     several = rows.groupBy(named.alias("id")).agg(count(lit(1)).alias("rows")).where("id IS NOT NULL AND rows > 1")
     (found,) = several.agg(count(lit(1)), sum_of("rows"), any_value("id")).collect()
@@ -238,12 +249,12 @@ def _check_ids(file: Reading, rows: DataFrame, column: str) -> None:
             f"{file.description}: {repeated} rows share {ids} ids in column {column!r} "
             f"(for example {str(one)!r:.{_SHOWN}}), so only {ids} of them would be sent. Nothing of this file was "
             "sent: name a column whose values are unique, or merge rows with the same id "
-            "(--merge, Reading.of(..., merge=True))"
+            "(--merge, SourceFile.of(..., merge=True))"
         )
         raise BadInput(message)
 
 
-def _report(progress: Callable[[Progress], None], file: Reading, part: float, *, sent: int, total: int) -> None:
+def _report(progress: Callable[[Progress], None], file: SourceFile, part: float, *, sent: int, total: int) -> None:
     progress(Progress(sent + int(part * file.size), total, file.path.name))
 
 
@@ -314,25 +325,27 @@ class Manifest:
     def note(self, file: Known, rows: int | None = None) -> None:
         """Record that a file was begun (`rows` is None), or that all of it was sent, which was this number of rows."""
         self.files.setdefault(file.content, {})[file.source] = rows
-        self.save()
+        self.save(_NOTHING_SENT if rows is None else _ALL_SENT.format(rows=rows))
 
-    def save(self) -> None:
-        """Write it, whole or not at all, readable by its owner only, with what another process of its run noted."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        self._take_in_stored()
-        replace_file(
-            self.path, json.dumps({"run": self.run, "target": self.target, "files": self.files}, indent=1).encode()
-        )
+    def save(self, outcome: str = _NOTHING_SENT) -> None:
+        """Write it, whole or not at all, readable by its owner only, with what another process of its run noted.
 
-    def _take_in_stored(self) -> None:
+        One process does so at a time. BadInput, with the outcome, if another run has begun to use the file.
+        """
+        with locked(self.path.parent, self.path.name, wait=None):
+            self._take_in_stored(outcome)
+            replace_file(
+                self.path, json.dumps({"run": self.run, "target": self.target, "files": self.files}, indent=1).encode()
+            )
+
+    def _take_in_stored(self, outcome: str) -> None:
         """Add the files that were sent since this was loaded; BadInput if another run has begun to use the file."""
         if not self.path.exists():
             return
         stored = Manifest.load(self.path, self.target)
         if stored.run != self.run:
             message = (
-                f"{self.path} was begun by another run meanwhile, which sends its rows under ids of its own: nothing "
-                "of this file was sent. Run this again when that run has ended: it then continues that run"
+                f"{self.path} was begun by another run meanwhile, which sends its rows under ids of its own: {outcome}"
             )
             raise BadInput(message)
         for content, names in stored.files.items():

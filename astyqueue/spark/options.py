@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Self
-from urllib.parse import quote, unquote
+from urllib.parse import quote
 
 from pyspark.sql.types import (
     DataType,
@@ -108,7 +108,7 @@ class Given:
         """A truth value; BadSetting if it is neither true nor false."""
         return self._one_of(name, _FLAGS, default=default)
 
-    def exactly(self) -> bool:
+    def by_quorum(self) -> bool:
         """Whether reads use the consistency level of the URL; else any one replica answers."""
         return self._one_of("consistency", _CONSISTENCY, default=False)
 
@@ -136,7 +136,12 @@ class Given:
     def moment(self, name: str, now: int) -> int | None:
         """A moment (microseconds), written as a timestamp or as a duration before now; None if it is missing."""
         text = self.text(name)
-        return None if text is None else _moment(name, text, now)
+        return None if text is None else _parsed(name, lambda: parsed_past(text, now))
+
+    def duration(self, name: str, default: str) -> int:
+        """A duration (microseconds), else BadSetting; `default` if it is missing."""
+        text = self.text(name) or default
+        return _parsed(name, lambda: as_microseconds(text))
 
     def url(self) -> str:
         """The store's URL, from the option or the environment, in a form that is valid in other processes too."""
@@ -151,9 +156,9 @@ def _plain(name: str) -> str:
     return name.lower().replace("_", "")
 
 
-def _moment(name: str, text: str, now: int) -> int:
+def _parsed(name: str, parse: Callable[[], int]) -> int:
     try:
-        return parsed_past(text, now)
+        return parse()
     except BadInput as error:
         message = f"option {name}: {error}"
         raise BadSetting(message) from error
@@ -165,24 +170,24 @@ def everywhere(url: str) -> str:
     if location.scheme == "memory":
         message = "Spark's workers do not see a store in the memory of this process: use sqlite:/// or cassandra://"
         raise BadSetting(message)
-    if location.scheme != "sqlite" or not url.startswith(_SQLITE):
+    if location.scheme != "sqlite" or not location.place.startswith("/"):
         return url
-    path, mark, options = url.removeprefix(_SQLITE).partition("?")
-    return f"{_SQLITE}{quote(str(Path.cwd() / unquote(path)))}{mark}{options}"
+    _, mark, options = url.partition("?")
+    return f"{_SQLITE}{quote(str(Path.cwd() / location.place[1:]))}{mark}{options}"
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A queue and its store. `exactly`: reads use the URL's consistency level; else any one replica may answer."""
+    """A queue and its store. `by_quorum`: reads use the URL's consistency level; else any one replica may answer."""
 
     url: str = field(repr=False)
     queue: str
-    exactly: bool = False
+    by_quorum: bool = False
 
     @classmethod
-    def of(cls, given: Given, *, exactly: bool = False) -> Self:
+    def of(cls, given: Given, *, by_quorum: bool = False) -> Self:
         """The place that the options name; BadSetting if one is missing."""
-        return cls(given.url(), given.needed("queue", "the name of a queue"), exactly)
+        return cls(given.url(), given.needed("queue", "the name of a queue"), by_quorum)
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +209,7 @@ class Reading:
         rows = tuple(row.strip() for row in (given.text("rows") or "").split(",") if row.strip())
         since, until = given.moment("since", now), given.moment("until", now)
         return cls(
-            place=Place.of(given, exactly=given.exactly()),
+            place=Place.of(given, by_quorum=given.by_quorum()),
             table=table_of(options),
             since=since,
             until=until,
@@ -241,9 +246,9 @@ class Following:
         """What options say."""
         given = Given(options, _FOLLOWING)
         now = (clock or SystemClock()).now()
-        since, lag = given.moment("since", now), as_microseconds(given.text("lag") or "60s")
+        since, lag = given.moment("since", now), given.duration("lag", "60s")
         most = given.number("rows_per_batch", 0) or None
-        place = Place.of(given, exactly=True)  # an event that the one replica lacks would be skipped for good
+        place = Place.of(given, by_quorum=True)  # an event that the one replica lacks would be skipped for good
         return cls(
             place=place,
             since=now if since is None else since,

@@ -6,6 +6,7 @@ import base64
 import zlib
 from collections.abc import Iterator
 from datetime import datetime
+from decimal import Decimal
 from typing import Final, NamedTuple
 
 import pyarrow as pa
@@ -123,7 +124,7 @@ class Addressing:
             None,
             key=None if key is None else str(key),
             at=self._due(due),
-            delay=delay,  # type: ignore[arg-type]  # a number or text, as its column was checked to be
+            delay=float(delay) if isinstance(delay, Decimal) else delay,  # type: ignore[arg-type]  # a number or text, as its column was checked to be
             priority=priority or 0,  # type: ignore[arg-type]  # a whole number, as its column was checked to be
             headers=sent_headers or None,
         )

@@ -11,7 +11,7 @@ import re
 import shutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 from threading import Event, Thread
@@ -184,8 +184,10 @@ def kept_back() -> Iterator[int]:
 def _pass_on(reading: int, shown: Event) -> None:
     with os.fdopen(reading, "rb") as lines:
         *kept, last = _until_decided(lines)
-        _write(b"" if last.endswith(_DROP) else b"".join(kept) + last.removesuffix(_SHOW))
-        shown.set()
+        try:
+            _write(b"" if last.endswith(_DROP) else b"".join(kept) + last.removesuffix(_SHOW))
+        finally:
+            shown.set()
         for line in lines:
             _write(line)
 
@@ -198,8 +200,10 @@ def _until_decided(lines: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _write(text: bytes) -> None:
-    while text:
-        text = text[os.write(_STDERR, text) :]
+    """Write to stderr; what cannot be written is dropped, so that Java does not wait for it."""
+    with suppress(OSError):
+        while text:
+            text = text[os.write(_STDERR, text) :]
 
 
 def on_disk(path: Path) -> str:

@@ -20,7 +20,7 @@ from astyqueue.spool.open_journals import OpenJournals
 from astyqueue.spool.options import SpoolOptions
 from astyqueue.spool.process_journal import JournalState
 from astyqueue.spool.record import SpooledMessage
-from astyqueue.stores.fork_hooks import watch
+from astyqueue.stores.fork_hooks import call_at_forks
 from astyqueue.structured_log import log_event
 from astyqueue.units import SECOND
 
@@ -117,7 +117,7 @@ class Spool:
             return
         with self._lock:
             if self._forwarder is None and not self._closed:
-                watch(self)
+                call_at_forks(self)
                 with self._files:
                     journals = self._journals = OpenJournals(self.folder, self._options, self._clock, self._files)
                 try:

@@ -8,7 +8,7 @@ from typing import Protocol, Self
 from astyqueue.clock import Clock
 from astyqueue.errors import BadSetting
 from astyqueue.findings import Finding
-from astyqueue.stores.url import locate
+from astyqueue.stores import located
 
 
 class Administration(Protocol):
@@ -57,9 +57,9 @@ def administer(
 
     These options are for Cassandra, and raise BadSetting with another store: `replication` ("dc1:3", or a number of
     copies in every data centre) and `durable`, with which the keyspace is created; `home`, the data centre in which all
-    of its clients work, and `move_home`, to replace the stored home.
+    of its clients work, and `move_home`, to replace the stored home. An unknown kind of store raises BadSetting too.
     """
-    location = locate(url)
+    location = located(url)
     if location.scheme == "cassandra":
         from astyqueue.stores.cassandra.admin import administered as on_cassandra  # noqa: PLC0415 - on demand
 

@@ -19,11 +19,11 @@ T = TypeVar("T")
 
 #: While the store cannot be opened, requests fail at once with the last error, and one in this time tries again.
 _TRY_EVERY_US: Final = SECOND
-#: Concurrent calls until the store is open and says what is useful.
+#: Threads that carry out requests of tasks; their number is fixed before the store is open.
 _AT_ONCE: Final = 32
 
 
-class ReopenedStore:
+class LazyStore:
     """The verbs of a store that a function opens, at the first request, and again after `StoreGone`.
 
     Every error of the function reaches the caller of a verb. Thread-safe, and after a fork too.
@@ -41,7 +41,7 @@ class ReopenedStore:
 
     def __repr__(self) -> str:
         """The store, once it is open."""
-        return f"<ReopenedStore {self._store!r}>" if self._store else "<ReopenedStore, not open yet>"
+        return f"<LazyStore {self._store!r}>" if self._store else "<LazyStore, not open yet>"
 
     @property
     def spread(self) -> Spread:
@@ -126,7 +126,7 @@ class ReopenedStore:
             store.close()
 
 
-def reopened(url: str, *, clock: Clock, create: bool = True) -> ReopenedStore:
+def opened_when_needed(url: str, *, clock: Clock, create: bool = True) -> LazyStore:
     """The store at a URL, opened by its first request; see `open_store`. A malformed URL raises BadSetting at once."""
     located(url)
-    return ReopenedStore(lambda: open_store(url, clock=clock, create=create), clock)
+    return LazyStore(lambda: open_store(url, clock=clock, create=create), clock)

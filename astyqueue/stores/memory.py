@@ -10,11 +10,12 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
 from astyqueue.clock import Clock, Stamps
-from astyqueue.errors import BadSetting, Closed
+from astyqueue.errors import Closed
 from astyqueue.findings import Finding, note
 from astyqueue.store import Batch, Column, Committed, Expectation, Named, Outcome, Put, Refused, Slice, Spread, Wanted
-from astyqueue.stores import column_name_codec, fork_hooks
+from astyqueue.stores import column_name_codec
 from astyqueue.stores.column_name_codec import Changes
+from astyqueue.stores.fork_hooks import HeldLocks, call_at_forks
 from astyqueue.stores.sorted_keys import SortedNames
 from astyqueue.stores.url import Location
 from astyqueue.units import SECOND
@@ -78,18 +79,19 @@ class _Rows:
         self.lock = threading.Lock()
         self.process = os.getpid()
         self.copied = False
+        self._held = HeldLocks()
         self._rows: dict[tuple[str, str], _Row] = {}
         self._expiring: list[_Expiry] = []
-        fork_hooks.watch(self)
+        call_at_forks(self)
 
     def before_fork(self) -> None:
         """Take the lock: no thread may be within a change while the process is copied."""
-        self.lock.acquire()
+        self._held.take((self.lock,))
 
     def after_fork(self, *, child: bool) -> None:
         """Release the lock. The child's copy is marked unusable: parent and child would claim the same messages."""
         self.copied = self.copied or child
-        self.lock.release()
+        self._held.release()
 
     def read(self, wanted: Wanted, now: int) -> list[Column]:
         column_name_codec.known(wanted.table)
@@ -230,7 +232,7 @@ class _Shared:
 
     def __init__(self) -> None:
         self._rows: dict[str, _Rows] = {}
-        fork_hooks.watch(self)
+        call_at_forks(self)
 
     def rows(self, name: str) -> _Rows:
         return self._rows.get(name) or self._rows.setdefault(name, _Rows())
@@ -259,7 +261,7 @@ def opened(location: Location, *, clock: Clock) -> MemoryStore:
 _NOTHING: Final = "opening a store in memory creates it"
 
 
-class Untended:
+class MemoryAdministration:
     """The `Administration` of stores in memory: there is nothing to migrate or to check."""
 
     def statements(self) -> list[str]:
@@ -295,10 +297,7 @@ class Untended:
         """As `close`."""
 
 
-def administered(location: Location) -> Untended:
-    """The administration of a `memory://` URL; another kind raises BadSetting."""
-    if location.scheme != "memory":
-        message = f"unknown kind of store {location.scheme!r}; there are: memory, sqlite, cassandra"
-        raise BadSetting(message)
+def administered(location: Location) -> MemoryAdministration:
+    """The administration of a `memory://` URL."""
     location.only(())
-    return Untended()
+    return MemoryAdministration()

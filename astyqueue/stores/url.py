@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Final
-from urllib.parse import parse_qsl, unquote
+from urllib.parse import unquote
 
 from astyqueue.errors import BadSetting
 
@@ -62,7 +62,9 @@ def locate(url: str) -> Location:
         message = "a store's URL begins with its kind, for example sqlite:///mail.db or memory://"
         raise BadSetting(message)
     place, _, query = rest.partition("?")
-    given = parse_qsl(query, keep_blank_values=True)
+    # Not `parse_qsl`, which decodes forms: there a '+' is a space.
+    parts = [part.partition("=") for part in query.split("&") if part]
+    given = [(unquote(name), unquote(value)) for name, _, value in parts]
     options = dict(given)
     if len(options) != len(given):
         message = f"an option of this {scheme} store is given twice; give each option once"

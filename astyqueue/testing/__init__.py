@@ -12,9 +12,17 @@ docs/how-to/testing.md shows each of them in a test.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from astyqueue.lazy_imports import lazy_imports
 from astyqueue.protocol.steps import Commit, Read, Send
-from astyqueue.testing.cassandra import LocalCassandra
 from astyqueue.testing.faults import Failing, Faulty, Recording
 from astyqueue.testing.timemachine import TimeMachine
 
+if TYPE_CHECKING:
+    from astyqueue.testing.cassandra import LocalCassandra
+
 __all__ = ["Commit", "Failing", "Faulty", "LocalCassandra", "Read", "Recording", "Send", "TimeMachine"]
+
+# Only tests with nodes load the driver.
+__getattr__ = lazy_imports(globals(), {"LocalCassandra": "cassandra"})

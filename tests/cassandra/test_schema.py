@@ -192,7 +192,7 @@ def test_a_node_that_has_not_heard_of_a_new_table_yet_is_asked_again(
         refused.add(text)
         return ask(SimpleStatement(text.replace("schema_versions", "not_heard_of"), keyspace=fresh), *values, **options)
 
-    with admin.Administration(session, Keyspace(fresh, replication("1")), clock=CLOCK) as looked_after:
+    with admin.KeyspaceAdministration(session, Keyspace(fresh, replication("1")), clock=CLOCK) as looked_after:
         with monkeypatch.context() as patched:
             patched.setattr(session, "execute", execute)
             looked_after.migrate()
@@ -214,7 +214,7 @@ def test_several_that_migrate_at_once_through_different_nodes_make_one_table(rin
         ) as cluster:
             session = cluster.connect()
             start.wait(timeout=60)
-            told.append(admin.Administration(session, Keyspace("together"), clock=CLOCK).migrate())
+            told.append(admin.KeyspaceAdministration(session, Keyspace("together"), clock=CLOCK).migrate())
 
     threads = [threading.Thread(target=migrate, args=(node,)) for node in nodes]
     for thread in threads:

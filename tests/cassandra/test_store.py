@@ -15,7 +15,7 @@ from astyqueue.store import Batch, Column, Committed, Expectation, Name, Named, 
 from astyqueue.stores import open_store
 from astyqueue.stores.admin import administer
 from astyqueue.stores.cassandra import CassandraStore
-from astyqueue.stores.cassandra.admin import Administration
+from astyqueue.stores.cassandra.admin import KeyspaceAdministration
 from astyqueue.stores.cassandra.requests.queries import NAMES, PAGE
 from astyqueue.stores.cassandra.schema.keyspace import Keyspace, replication
 from astyqueue.testing import LocalCassandra
@@ -180,7 +180,7 @@ def test_a_keyspace_of_another_shape_is_reported_as_that(cassandra: Contacts, se
 
 def test_making_the_schema_again_leaves_what_is_there(store: Store, session: Session, keyspace: str) -> None:
     store.send(Batch(ROW, puts=(Put(HEADER, b"1"),)))
-    Administration(session, Keyspace(keyspace, replication("1")), clock=CLOCK).migrate()
+    KeyspaceAdministration(session, Keyspace(keyspace, replication("1")), clock=CLOCK).migrate()
     assert only(store, HEADER) is not None
 
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import os
 import stat
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from csv import writer
 from pathlib import Path
 from threading import Event
@@ -12,7 +13,9 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from astyqueue.errors import BadInput
-from astyqueue.spark.file_import import Bulk, Manifest, Progress, Reading
+from astyqueue.files import replace_file
+from astyqueue.spark import file_import
+from astyqueue.spark.file_import import Bulk, Manifest, Progress, SourceFile
 from tests.spark.frames import Frames, drained
 
 pytestmark = pytest.mark.stores("sqlite", "cassandra")
@@ -23,10 +26,10 @@ def bulk(frames: Frames, folder: Path) -> Bulk:
     return Bulk(frames.spark, {"url": frames.url, **TARGET}, Manifest.load(folder / "manifest.json", TARGET))
 
 
-def csv(folder: Path, name: str, numbers: range) -> Reading:
+def csv(folder: Path, name: str, numbers: range) -> SourceFile:
     path = folder / name
     path.write_text("id,name\n" + "".join(f"{number},00{number}\n" for number in numbers))
-    return Reading.of(path)
+    return SourceFile.of(path)
 
 
 def test_rows_of_files_become_messages_and_text_stays_text(frames: Frames, tmp_path: Path) -> None:
@@ -38,7 +41,7 @@ def test_rows_of_files_become_messages_and_text_stays_text(frames: Frames, tmp_p
     [part] = table.glob("*.parquet")
     told: list[Progress] = []
     done = bulk(frames, tmp_path).send(
-        [csv(tmp_path, "some.csv", range(2)), Reading.of(lines), Reading.of(part)], told.append
+        [csv(tmp_path, "some.csv", range(2)), SourceFile.of(lines), SourceFile.of(part)], told.append
     )
     bodies = drained(queue)
     assert (done.rows, done.files, done.skipped) == (len(bodies), 3, 0)
@@ -102,7 +105,7 @@ def test_quotes_in_a_csv_file_are_doubled_as_spreadsheets_write_them(frames: Fra
     names = ['he said "hi"', 'a "b", c', '"', "back\\slash", "ends \\"]
     with path.open("w", newline="") as file:
         writer(file).writerows([("id", "name"), *enumerate(names)])
-    bulk(frames, tmp_path).send([Reading.of(path)])
+    bulk(frames, tmp_path).send([SourceFile.of(path)])
     found = {body["id"]: body["name"] for body in drained(queue) if isinstance(body, dict)}
     assert found == {str(number): name for number, name in enumerate(names)}
 
@@ -148,6 +151,39 @@ def test_of_two_runs_that_begin_at_once_with_one_manifest_one_sends_nothing(tmp_
     with pytest.raises(BadInput, match="was begun by another run meanwhile"):
         other.note(other.known([path])[path])
     assert Manifest.load(tmp_path / "manifest.json", TARGET).run == one.run
+
+
+def test_of_two_runs_that_note_their_first_file_at_the_same_moment_one_sends_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = csv(tmp_path, "users.csv", range(3)).path
+    one, other = (Manifest.load(tmp_path / "manifest.json", TARGET) for _ in range(2))
+    notes: list[Future[None]] = []
+
+    def write(manifest: Path, content: bytes) -> None:
+        """The other run notes its file between the look and the write of the first one."""
+        if not notes:
+            notes.append(threads.submit(other.note, other.known([path])[path]))
+            wait(notes, timeout=0.5)
+        replace_file(manifest, content)
+
+    monkeypatch.setattr(file_import, "replace_file", write)
+    with ThreadPoolExecutor(1) as threads:
+        one.note(one.known([path])[path])
+        with pytest.raises(BadInput, match=r"was begun by another run meanwhile.*nothing of this file was sent"):
+            notes[0].result(60)
+    assert Manifest.load(tmp_path / "manifest.json", TARGET).run == one.run
+
+
+def test_a_run_whose_manifest_became_that_of_another_says_that_it_sent_the_file(tmp_path: Path) -> None:
+    path = csv(tmp_path, "users.csv", range(3)).path
+    one = Manifest.load(tmp_path / "manifest.json", TARGET)
+    known = one.known([path])[path]
+    one.note(known)
+    (tmp_path / "manifest.json").unlink()
+    Manifest.load(tmp_path / "manifest.json", TARGET).save()
+    with pytest.raises(BadInput, match=r"was begun by another run meanwhile.*all 3 rows of this file were sent"):
+        one.note(known, 3)
 
 
 def test_processes_of_one_run_keep_what_each_has_noted(tmp_path: Path) -> None:
@@ -238,10 +274,10 @@ def test_what_the_session_of_its_caller_was_set_to_it_still_is(frames: Frames, t
 
 def test_a_file_of_an_unknown_kind_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="does not follow from its name"):
-        Reading.of(tmp_path / "users.xls")
+        SourceFile.of(tmp_path / "users.xls")
 
 
 @pytest.mark.parametrize("name", ["_users.csv", ".users.csv"])
 def test_a_file_whose_name_spark_passes_over_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(BadInput, match="Spark reads no file whose name begins"):
-        Reading.of(tmp_path / name)
+        SourceFile.of(tmp_path / name)

@@ -2,11 +2,12 @@ from __future__ import annotations
 
 import importlib
 import sys
+from decimal import Decimal
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.types import StringType, StructField, StructType
+from pyspark.sql.types import DecimalType, StringType, StructField, StructType
 
 import pyspark_astyqueue
 from astyqueue import connect
@@ -33,6 +34,7 @@ def test_a_relative_file_is_the_same_file_for_workers_elsewhere(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert everywhere("sqlite:///work.db?synchronous=normal") == f"sqlite:///{tmp_path}/work.db?synchronous=normal"
+    assert everywhere("SQLite:///my%20work.db?a=%2F") == f"sqlite:///{tmp_path}/my%20work.db?a=%2F"
     assert everywhere("sqlite:////var/work.db") == "sqlite:////var/work.db"
     assert everywhere("cassandra://host/work") == "cassandra://host/work"
 
@@ -51,6 +53,11 @@ def test_a_stream_begins_now_and_stays_a_minute_behind(clock: TimeMachine) -> No
 def test_a_moment_without_a_zone_is_refused(clock: TimeMachine) -> None:
     with pytest.raises(BadSetting, match="option since: '2026-11-21T09:00:00' has no time zone"):
         Reading.of({**PLACE, "since": "2026-11-21T09:00:00"}, clock)
+
+
+def test_a_lag_that_is_no_duration_is_refused_by_its_name(clock: TimeMachine) -> None:
+    with pytest.raises(BadSetting, match="option lag: 'soon' is not a duration"):
+        Following.of({**PLACE, "lag": "soon"}, clock)
 
 
 def test_names_of_options_are_read_as_spark_spells_its_own_too(clock: TimeMachine) -> None:
@@ -137,6 +144,23 @@ def test_where_the_source_cannot_be_had_those_of_others_can(monkeypatch: pytest.
     monkeypatch.setitem(sys.modules, "astyqueue.spark.data_source", None)
     monkeypatch.delitem(sys.modules, "pyspark_astyqueue")
     assert not hasattr(importlib.import_module("pyspark_astyqueue"), "DefaultSource")
+
+
+def test_a_stream_that_would_send_all_its_rows_again_in_each_batch_is_refused() -> None:
+    schema = StructType([StructField("id", StringType())])
+    source = AstyqueueSource({**PLACE, "id_column": "id"})
+    with pytest.raises(BadSetting, match=r'never overwritten: \.outputMode\("append"\)'):
+        source.streamWriter(schema, overwrite=True)
+    source.streamWriter(schema, overwrite=False)
+
+
+def test_a_delay_may_be_a_decimal_as_a_number_in_a_statement_is(clock: TimeMachine) -> None:
+    schema = StructType([StructField("id", StringType()), StructField("delay", DecimalType(2, 1))])
+    sinking = Sinking.of({**PLACE, "id_column": "id", "delay_column": "delay"}, schema)
+    settings = connect("memory://").queue("emails").settings
+    addressing = Addressing(settings, sinking, source="nightly", begun=BatchRecord(clock.now(), ended=False))
+    [sent] = addressing.of(pa.RecordBatch.from_pylist([{"id": "7", "delay": Decimal("5.5")}]))
+    assert sent.composed.due == clock.now() + 11 * SECOND // 2
 
 
 def test_a_row_whose_body_cannot_be_read_is_named_without_its_body(clock: TimeMachine) -> None:

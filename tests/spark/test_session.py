@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import Final
@@ -103,6 +104,22 @@ def test_what_is_said_until_it_has_started_is_dropped_and_all_that_comes_later_i
         process = started(stderr)
     finish(process)
     assert capfd.readouterr().err == "later\n"
+
+
+def test_a_start_that_fails_ends_also_if_stderr_cannot_be_written() -> None:
+    program = (
+        "import os\n"
+        "from astyqueue.spark.session import kept_back\n"
+        "os.dup2(os.open(os.devnull, os.O_RDONLY), 2)\n"
+        "try:\n"
+        "    with kept_back() as stderr:\n"
+        "        os.write(stderr, b'why')\n"
+        "        raise RuntimeError\n"
+        "except RuntimeError:\n"
+        "    print('it did not start')\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, timeout=60, check=True)
+    assert ended.stdout == "it did not start\n"
 
 
 def test_all_of_it_is_shown_if_it_does_not_start(capfd: pytest.CaptureFixture[str]) -> None:

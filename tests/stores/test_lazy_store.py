@@ -9,7 +9,7 @@ from astyqueue.errors import Closed, StoreGone, StoreUnavailable
 from astyqueue.protocol.steps import Read, Request, Send
 from astyqueue.store import Batch, Name, Named, Put, Store
 from astyqueue.stores import open_store
-from astyqueue.stores.lazy_store import ReopenedStore
+from astyqueue.stores.lazy_store import LazyStore
 from astyqueue.testing import Failing, TimeMachine
 
 NAME = Name(2, 0, ids.first_at(0), 1)
@@ -43,7 +43,7 @@ def opening(clock: TimeMachine) -> Opening:
 
 
 def test_the_first_request_opens_it(opening: Opening, clock: TimeMachine) -> None:
-    store = ReopenedStore(opening, clock)
+    store = LazyStore(opening, clock)
     assert "not open yet" in repr(store)
     assert opening.attempts == 0
     store.send(BATCH)
@@ -53,7 +53,7 @@ def test_the_first_request_opens_it(opening: Opening, clock: TimeMachine) -> Non
 
 
 def test_while_it_cannot_be_opened_one_request_in_a_second_tries(opening: Opening, clock: TimeMachine) -> None:
-    store, opening.is_away = ReopenedStore(opening, clock), True
+    store, opening.is_away = LazyStore(opening, clock), True
     for _ in range(3):
         with pytest.raises(StoreUnavailable, match="away"):
             store.send(BATCH)
@@ -67,7 +67,7 @@ def test_while_it_cannot_be_opened_one_request_in_a_second_tries(opening: Openin
 def test_one_that_is_gone_is_closed_and_opened_anew(opening: Opening, clock: TimeMachine) -> None:
     old = opening.store
     opening.store = Failing(old, StoreGone("replaced"), at=1)
-    store = ReopenedStore(opening, clock)
+    store = LazyStore(opening, clock)
     with pytest.raises(StoreGone):
         store.send(BATCH)
     with pytest.raises(Closed):
@@ -91,14 +91,14 @@ def test_a_request_under_way_while_another_one_finds_it_gone_goes_to_the_one_ope
             return super().perform(request)
 
     opening.store = Meanwhile(opening.store, StoreGone("replaced"), at=2, of=(Send,))
-    store = ReopenedStore(opening, clock)
+    store = LazyStore(opening, clock)
     store.send(BATCH)
     assert store.read((Named("row", (NAME,)),)) == [[]]
     assert opening.attempts == 2
 
 
 def test_once_closed_it_is_not_opened(opening: Opening, clock: TimeMachine) -> None:
-    store = ReopenedStore(opening, clock)
+    store = LazyStore(opening, clock)
     store.close()
     store.close()
     with pytest.raises(Closed):
@@ -111,7 +111,7 @@ def test_one_that_is_closed_while_it_is_being_opened_is_not_left_open(opening: O
         store.close()
         return opening()
 
-    store = ReopenedStore(closed_meanwhile, clock)
+    store = LazyStore(closed_meanwhile, clock)
     with pytest.raises(Closed):
         store.send(BATCH)
     with pytest.raises(Closed):

@@ -11,6 +11,8 @@ import pytest
 from astyqueue.errors import BadSetting
 from astyqueue.store import Batch, Name, Named, Put
 from astyqueue.stores import open_store
+from astyqueue.stores.admin import administer
+from astyqueue.stores.url import locate
 from astyqueue.testing import TimeMachine
 
 NAME = Name(2, 0, bytes(16), 1)
@@ -50,6 +52,19 @@ def test_a_wrong_url_says_what_there_is(
     assert told in str(raised.value)
     assert "secret" not in str(raised.value)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_value_of_an_option_is_decoded_as_a_part_of_a_url_and_not_as_a_form() -> None:
+    options = locate("cassandra://h/k?ca=/etc/c++/a%20b%26.pem&dc=a=b&tls").options
+    assert options == {"ca": "/etc/c++/a b&.pem", "dc": "a=b", "tls": ""}
+
+
+@pytest.mark.parametrize("replication", ["", "dc1:3"])
+def test_the_administration_of_an_unknown_kind_of_store_says_what_there_is(
+    clock: TimeMachine, replication: str
+) -> None:
+    with pytest.raises(BadSetting, match="unknown kind of store 'mysql'; there are: memory://"):
+        administer("mysql://host/db", clock=clock, replication=replication)
 
 
 def test_slashes_too_many_name_the_same_file(clock: TimeMachine, tmp_path: Path) -> None:

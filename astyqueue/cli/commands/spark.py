@@ -134,12 +134,12 @@ def _sink_options(function: Callable[..., None]) -> Callable[..., None]:
 @_on_spark
 def enqueue(start: Start, url: str, output: Output, *, files: tuple[Path, ...], **options: Any) -> None:  # noqa: ANN401 - as declared
     """Send the rows that the manifest does not record as sent, and record them."""
-    from astyqueue.spark.file_import import Bulk, Manifest, Reading, place_of
+    from astyqueue.spark.file_import import Bulk, Manifest, SourceFile, place_of
     from astyqueue.spark.options import everywhere
 
     queue, kind = options["queue"], options.pop("kind")
     how = {name: options.pop(name) for name in ("infer", "merge")}
-    readings = [Reading.of(file, kind, **how) for file in files]
+    readings = [SourceFile.of(file, kind, **how) for file in files]
     _check(url, output, queue, create=options["create"], hint=" (--create creates it)")
     path = options.pop("manifest") or Path(f"{queue}.enqueued.json")
     sink = {name: str(value) for name, value in options.items() if value} | {"url": everywhere(url)}

@@ -25,7 +25,14 @@ from astyqueue.spark.pipeline.messages import joined, messages, with_messages
 from astyqueue.spark.pipeline.parquet_store import Day, Lake, Writer, days_of, only
 from astyqueue.spark.pipeline.schemas import APART, ATTEMPTS, EVENTS, FACTS, FAILURES, MESSAGES, SCHEDULES, Table
 from astyqueue.spark.pipeline.slo import Objectives
-from astyqueue.spark.pipeline.transforms import approximate, attempts, exact, facts, failures, schedules
+from astyqueue.spark.pipeline.transforms import (
+    approximate_percentiles,
+    attempts,
+    exact_percentiles,
+    facts,
+    failures,
+    schedules,
+)
 from astyqueue.spark.session import UTC, configured
 from astyqueue.structured_log import log_event
 from astyqueue.units import SECOND
@@ -98,7 +105,7 @@ class Job:
         self._lake = Lake(spark, out)
         self._objectives = objectives or Objectives()
         self._approximately = approximately
-        self._percentiles = approximate if approximately else exact
+        self._percentiles = approximate_percentiles if approximately else exact_percentiles
         self._wait = wait
 
     def run(self, url: str, queues: Iterable[str], span: Span | None = None, *, clock: Clock | None = None) -> Built:

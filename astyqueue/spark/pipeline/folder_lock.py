@@ -72,6 +72,6 @@ def _try(file: IO[str], folder: Path) -> bool:
     except BlockingIOError:
         return False
     except OSError as error:
-        message = f"{folder} is on a file system without file locks ({error.strerror}): keep the tables on another one"
+        message = f"{folder} is on a file system without file locks ({error.strerror}): keep it on another one"
         raise AstyqueueError(message) from error
     return True

@@ -71,14 +71,14 @@ class SchemaDiffers(AstyqueueError):
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """One table: a folder of Parquet files.
+    """One table: a folder of Parquet files; `meaning` says what a row is or what the columns have.
 
     A table that cannot be built again has in `always` the columns that all of its files have; the others are null where
     missing.
     """
 
     name: str
-    told: str
+    meaning: str
     fields: tuple[Field, ...]
     always: frozenset[str] = frozenset()
 
@@ -241,7 +241,7 @@ COUNTS: Final = (
     Field("ran", "length", "the running time of all attempts together"),
 )
 #: The percentiles of a length; they interpolate between the two nearest values.
-PARTS: Final = (("p50", 0.5), ("p95", 0.95), ("p99", 0.99))
+PERCENTILES: Final = (("p50", 0.5), ("p95", 0.95), ("p99", 0.99))
 LENGTHS: Final = (
     ("wait", "waited", "from due to the first time a handler of the message began"),
     ("run", "ran", "from the start to the end of an attempt"),
@@ -252,7 +252,7 @@ LENGTHS: Final = (
 def _spread(name: str, meaning: str) -> tuple[Field, ...]:
     """The percentiles of a length and its maximum."""
     percentiles = (
-        Field(f"{name}_{part}", "percentile", f"{meaning}: {share:.0%} are not longer") for part, share in PARTS
+        Field(f"{name}_{part}", "percentile", f"{meaning}: {share:.0%} are not longer") for part, share in PERCENTILES
     )
     return *percentiles, Field(f"{name}_max", "length", f"{meaning}: the longest")
 

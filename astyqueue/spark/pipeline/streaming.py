@@ -17,7 +17,7 @@ from astyqueue.spark.pipeline.enrich import LAPSED, is_, sure
 from astyqueue.spark.pipeline.parquet_store import LIVE_WRITER, Lake, days_of
 from astyqueue.spark.pipeline.schemas import APART, FACTS, LIVE
 from astyqueue.spark.pipeline.slo import Objectives
-from astyqueue.spark.pipeline.transforms import SPELLED, approximate, measures, with_lengths
+from astyqueue.spark.pipeline.transforms import SPELLED, approximate_percentiles, measures, with_lengths
 from astyqueue.spark.session import UTC, configured, is_elsewhere, on_disk
 
 #: A minute is closed when an event is seen that is this much later than its end.
@@ -48,7 +48,7 @@ def minutes(events: DataFrame, objectives: Objectives, watermark: str = WATERMAR
     known = events.where(~sure(F.col("lost"))).withColumns(added)
     once = known.withWatermark("at", watermark).dropDuplicatesWithinWatermark([*_OF_MESSAGE, "once"])
     measured = with_lengths(once.withColumn("ran", F.coalesce("ran", died)), objectives)
-    found = measured.groupBy("queue", F.window("at", "1 minute")).agg(*measures(approximate))
+    found = measured.groupBy("queue", F.window("at", "1 minute")).agg(*measures(approximate_percentiles))
     named = {
         "grain": F.lit("minute"),
         "began": F.col("window.start"),

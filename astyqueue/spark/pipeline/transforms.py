@@ -10,10 +10,10 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that all of Spar
 
 from astyqueue.model.event import Kind
 from astyqueue.spark.pipeline.enrich import between, is_, sure
-from astyqueue.spark.pipeline.schemas import ATTEMPTS, FACTS, FAILURES, LENGTHS, PARTS, PUNCTUAL, SCHEDULES
+from astyqueue.spark.pipeline.schemas import ATTEMPTS, FACTS, FAILURES, LENGTHS, PERCENTILES, PUNCTUAL, SCHEDULES
 from astyqueue.spark.pipeline.slo import Objective, Objectives
 
-_SHARES: Final = [share for _, share in PARTS]
+_QUANTILES: Final = [share for _, share in PERCENTILES]
 #: The rank of an approximate percentile is off by at most 1/ACCURACY of the number of values.
 ACCURACY: Final = 10_000
 _ENDED: Final = ("done", "failed", "released", "dead")
@@ -41,17 +41,17 @@ def attempts(events: DataFrame) -> DataFrame:
 Percentiles = Callable[[Column], Column]
 
 
-def exact(values: Column) -> Column:
+def exact_percentiles(values: Column) -> Column:
     """Exact percentiles, interpolated; memory grows with the number of different values."""
-    return F.percentile(values, _SHARES)
+    return F.percentile(values, _QUANTILES)
 
 
-def approximate(values: Column) -> Column:
+def approximate_percentiles(values: Column) -> Column:
     """Percentiles by a sketch: actual values whose rank is within ACCURACY; little memory for many values."""
-    return F.percentile_approx(values, _SHARES, ACCURACY).cast("array<double>")
+    return F.percentile_approx(values, _QUANTILES, ACCURACY).cast("array<double>")
 
 
-def facts(events: DataFrame, objectives: Objectives, percentiles: Percentiles = exact) -> DataFrame:
+def facts(events: DataFrame, objectives: Objectives, percentiles: Percentiles = exact_percentiles) -> DataFrame:
     """The facts in marked events."""
     counted = with_lengths(events, objectives).where(is_(*_COUNTED) | F.col("outcome").isNotNull())
     places = F.filter(F.array(*_places()), lambda place: place["member"].isNotNull())
@@ -124,7 +124,7 @@ def summed(name: str, values: Column, percentiles: Percentiles) -> list[Column]:
     """The columns of percentiles and maximum of some values."""
     found = percentiles(values)
     return [
-        *(found[place].alias(f"{name}_{part}") for place, (part, _) in enumerate(PARTS)),
+        *(found[place].alias(f"{name}_{part}") for place, (part, _) in enumerate(PERCENTILES)),
         F.max(values).alias(f"{name}_max"),
     ]
 
@@ -154,7 +154,7 @@ def failures(events: DataFrame) -> DataFrame:
     return found.select("*", "latest.example").select(*FAILURES.schema.names)
 
 
-def schedules(events: DataFrame, percentiles: Percentiles = exact) -> DataFrame:
+def schedules(events: DataFrame, percentiles: Percentiles = exact_percentiles) -> DataFrame:
     """The schedules in marked events."""
     fired, skipped = is_(Kind.FIRED), is_(Kind.SKIPPED)
     started = F.when(F.col("outcome").isNotNull() & ~is_(Kind.CLAIMED), F.col("waited"))

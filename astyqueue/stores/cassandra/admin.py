@@ -18,11 +18,10 @@ from astyqueue.stores.cassandra.connection.errors import FAILURES, failure_of_ch
 from astyqueue.stores.cassandra.connection.settings import Address, Levels
 from astyqueue.stores.cassandra.doctor import checks
 from astyqueue.stores.cassandra.doctor.probes import Examination
-from astyqueue.stores.cassandra.schema.check import Kept as Table
-from astyqueue.stores.cassandra.schema.check import verify_table
+from astyqueue.stores.cassandra.schema.check import StoredTable, verify_table
 from astyqueue.stores.cassandra.schema.files import VERSIONS, declared, literal, newest, parts
 from astyqueue.stores.cassandra.schema.home_data_centre import KEEP_HOME, Client, HomeDataCentre, has_copies, objection
-from astyqueue.stores.cassandra.schema.keyspace import Kept, Keyspace, data_centres, replication
+from astyqueue.stores.cassandra.schema.keyspace import Keyspace, StoredKeyspace, data_centres, replication
 from astyqueue.stores.cassandra.schema.migrations import Migration, agree, as_run, newer
 from astyqueue.stores.cassandra.schema.system_schema import Catalog, Inquiry
 from astyqueue.stores.url import Location
@@ -31,8 +30,8 @@ _MIGRATE: Final = "run 'astyqueue migrate' on this URL"
 _SEE_HOME: Final = "docs/how-to/cassandra.md#two-data-centres"
 
 
-class Administration:
-    """Administration of one keyspace. It connects at the first call that needs a server."""
+class KeyspaceAdministration:
+    """KeyspaceAdministration of one keyspace. It connects at the first call that needs a server."""
 
     def __init__(
         self,
@@ -178,7 +177,7 @@ class Administration:
         agree(inquiry)
         yield f"made keyspace {self._keyspace.name} with {statement.partition(' WITH ')[2]}"
 
-    def _verify_keyspace(self, inquiry: Inquiry, kept: Kept) -> Finding:
+    def _verify_keyspace(self, inquiry: Inquiry, kept: StoredKeyspace) -> Finding:
         subject = f"keyspace {self._keyspace.name}"
         change = self._keyspace.change(kept, _all_data_centres(inquiry))
         fact = f"{kept.describe()}, durable writes {'on' if kept.durable else 'off'}"
@@ -240,7 +239,7 @@ class Administration:
                 "and no store can be opened with it"
             )
 
-    def _verify_home(self, catalog: Catalog, kept: Kept) -> Finding:
+    def _verify_home(self, catalog: Catalog, kept: StoredKeyspace) -> Finding:
         client = Client(catalog.here(), self._levels, bool(self._keyspace.dc))
         home = catalog.home() if has_copies(kept.data_centres, client.dc) else None
         subject = f"home of keyspace {self._keyspace.name}"
@@ -262,7 +261,7 @@ class Administration:
         reason = "an earlier astyqueue made this keyspace; with one data centre this is safe"
         return note(subject, "is not stored", reason, remedy=_MIGRATE)
 
-    def _verify_tables(self, catalog: Catalog, tables: Mapping[str, Table]) -> Iterator[Finding]:
+    def _verify_tables(self, catalog: Catalog, tables: Mapping[str, StoredTable]) -> Iterator[Finding]:
         yield self._verify_version(catalog.versions() if VERSIONS in tables else set())
         for part in parts(self._keyspace.name):
             for wanted in map(declared, part.statements):
@@ -296,14 +295,14 @@ def _all_data_centres(inquiry: Inquiry) -> set[str]:
 
 def administered(
     location: Location, *, clock: Clock, copies: str = "", durable: bool = True, home: str = "", move_home: bool = False
-) -> Administration:
+) -> KeyspaceAdministration:
     """The administration of the keyspace of a `cassandra://` URL.
 
     `copies` (such as `dc1:3`) and `durable` are wanted of it.
     """
     address = Address.of(location)
     keyspace = Keyspace(address.keyspace, replication(copies) if copies else None, durable, address.dc or home)
-    return Administration(
+    return KeyspaceAdministration(
         partial(connect, address, clock),
         keyspace,
         clock=clock,

@@ -14,13 +14,13 @@ from cassandra.cluster import Session
 from astyqueue.clock import Clock
 from astyqueue.errors import BadSetting, Closed, StoreUnavailable
 from astyqueue.store import Batch, Column, Expectation, Outcome, Spread, Wanted
-from astyqueue.stores import fork_hooks
 from astyqueue.stores.cassandra.connection.cluster import connect
 from astyqueue.stores.cassandra.connection.settings import ANY_ONE, Address, Levels
 from astyqueue.stores.cassandra.requests.attempt import RequestSteps, carried_out
 from astyqueue.stores.cassandra.requests.client import Conversation
 from astyqueue.stores.cassandra.requests.loop_requests import LoopRequests
 from astyqueue.stores.cassandra.requests.speculation import Counters
+from astyqueue.stores.fork_hooks import HeldLocks, call_at_forks
 from astyqueue.stores.threadsafe_calls import PerLoop
 from astyqueue.stores.url import Location
 from astyqueue.waiting import in_thread
@@ -63,9 +63,10 @@ class CassandraStore:
         self._place = place
         self._dc_is_chosen = dc_is_chosen
         self._guard = threading.Lock()
+        self._held = HeldLocks()
         self._closed = False
         self._session: Session | None = None
-        self._talk: Conversation | None = None
+        self._conversation: Conversation | None = None
         self._of_parent: list[object] = []
         self._for_tasks = AsyncCassandraStore(self)
         try:
@@ -73,7 +74,7 @@ class CassandraStore:
         except BaseException:
             self.close()
             raise
-        fork_hooks.watch(self)
+        call_at_forks(self)
 
     def __str__(self) -> str:
         """The keyspace, for logs."""
@@ -108,46 +109,46 @@ class CassandraStore:
         """End the session if this store made it; a request in flight may fail as if the cluster were down."""
         self._closed = True
         with self._guard:
-            session, self._session, self._talk, self._lent = self._session, None, None, None
+            session, self._session, self._conversation, self._lent = self._session, None, None, None
         if session is not None:
             session.cluster.shutdown()
 
     def before_fork(self) -> None:
         """Keep other threads from connecting during the fork; requests in flight go on in the parent."""
-        self._guard.acquire()
+        self._held.take((self._guard,))
 
     def after_fork(self, *, child: bool) -> None:
         """The child reconnects. It keeps the copied session and never uses it: its sockets belong to the parent."""
         if child:
-            self._of_parent += [self._session, self._talk, self._lent]
-            self._session = self._talk = self._lent = None
-        self._guard.release()
+            self._of_parent += [self._session, self._conversation, self._lent]
+            self._session = self._conversation = self._lent = None
+        self._held.release()
 
     def conversation(self) -> Conversation:
         """What requests are made with; connects if this process has not, which blocks for seconds at most."""
-        return self._talk or self._begun()
+        return self._conversation or self._connect()
 
     @property
-    def connected(self) -> Conversation | None:
+    def conversation_if_connected(self) -> Conversation | None:
         """What requests are made with; None if the next one has to connect, or fails because the store was closed."""
-        return self._talk
+        return self._conversation
 
-    def _begun(self) -> Conversation:
+    def _connect(self) -> Conversation:
         with self._guard:
             if self._closed:
                 message = f"this store on {self._place} was closed; open a new one"
                 raise Closed(message)
-            if self._talk is None:
-                self._talk = Conversation(
-                    self._connected(),
+            if self._conversation is None:
+                self._conversation = Conversation(
+                    self._usable_session(),
                     self._keyspace,
                     levels=self._levels,
                     place=self._place,
                     dc_is_chosen=self._dc_is_chosen,
                 )
-            return self._talk
+            return self._conversation
 
-    def _connected(self) -> Session:
+    def _usable_session(self) -> Session:
         """The session; the caller holds the guard."""
         if self._lent is not None:
             return self._lent
@@ -182,27 +183,27 @@ class AsyncCassandraStore:
     async def read(self, wanted: tuple[Wanted, ...], *, exact: bool = False) -> list[list[Column]]:
         """See `Store.read`."""
         conversation = await self._conversation()
-        return await self._begun(conversation.read(wanted, exact=exact))
+        return await self._begin(conversation.read(wanted, exact=exact))
 
     async def send(self, batch: Batch, *more: Batch) -> None:
         """See `Store.send`; all batches are sent at once."""
         conversation = await self._conversation()
-        await self._begun(conversation.send((batch, *more)))
+        await self._begin(conversation.send((batch, *more)))
 
     async def commit(self, batch: Batch, expects: tuple[Expectation, ...]) -> Outcome:
         """See `Store.commit`."""
         conversation = await self._conversation()
-        return await self._begun(conversation.commit(batch, expects))
+        return await self._begin(conversation.commit(batch, expects))
 
     async def close(self) -> None:
         """See `Store.close`."""
         await in_thread(self._store.close)
 
     async def _conversation(self) -> Conversation:
-        connected = self._store.connected
+        connected = self._store.conversation_if_connected
         return await in_thread(self._store.conversation) if connected is None else connected
 
-    def _begun(self, steps: RequestSteps[T]) -> asyncio.Future[T]:
+    def _begin(self, steps: RequestSteps[T]) -> asyncio.Future[T]:
         return self._requests.here().begin(steps)
 
 

@@ -34,7 +34,7 @@ _LEFT_OUT: Final = "the queues were not examined, because opening the file would
 _SEE_UPGRADE: Final = "docs/how-to/upgrade.md"
 
 
-class FileHealth:
+class FileAdministration:
     """The `Administration` of one database file."""
 
     def __init__(self, file: DatabaseFile) -> None:
@@ -274,6 +274,6 @@ def _megabytes(count: int) -> str:
     return f"{count / _MEBIBYTE:.0f} MiB" if count >= _MEBIBYTE else f"{count // 1024} KiB"
 
 
-def administered(location: Location) -> FileHealth:
+def administered(location: Location) -> FileAdministration:
     """The administration of the file of a `sqlite://` URL."""
-    return FileHealth(file_of(location))
+    return FileAdministration(file_of(location))

@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 import threading
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final, NamedTuple
 
 from astyqueue.store import Batch, Column, Committed, Expectation, Name, Named, Outcome, Refused, Slice, Wanted
 from astyqueue.stores import column_name_codec
 from astyqueue.stores.column_name_codec import TABLES, Changes
+from astyqueue.stores.fork_hooks import HeldLocks
 from astyqueue.stores.sqlite import sql
 from astyqueue.stores.sqlite.sql import LENGTHS, Statements
 from astyqueue.units import NEVER, SECOND
@@ -26,7 +28,7 @@ _FORGET_AT_LEAST: Final = 100
 Answer = list[list[Column]]
 
 
-class _Kept(NamedTuple):
+class _CachedAnswer(NamedTuple):
     """An answer, the version of the file that it was read from, and the time in which it is valid."""
 
     answer: Answer
@@ -44,7 +46,7 @@ class Session:
         self._connect = connect
         self._connection: sqlite3.Connection | None = None
         self._asked: tuple[Wanted, ...] | None = None
-        self._kept: _Kept | None = None
+        self._kept: _CachedAnswer | None = None
 
     def __del__(self) -> None:
         self.drop()
@@ -62,7 +64,7 @@ class Session:
         A repeated request is answered from memory until another connection writes to the file, which SQLite reports in
         a few microseconds: so an idle queue can be polled often.
         """
-        connection = self._connection or self._connected()
+        connection = self.connection
         if wanted != self._asked:
             self._asked, self._kept = wanted, None
             return [_read(connection, each, now) for each in wanted]
@@ -71,7 +73,7 @@ class Session:
         if kept is not None and kept.version == version and kept.since <= now < kept.until:
             return [list(columns) for columns in kept.answer]
         answer = [_read(connection, each, now) for each in wanted]
-        self._keep(connection, _Kept([list(columns) for columns in answer], version, now, 0))
+        self._keep(connection, _CachedAnswer([list(columns) for columns in answer], version, now, 0))
         return answer
 
     def read_afresh(self, wanted: tuple[Wanted, ...], now: int) -> Answer:
@@ -81,7 +83,9 @@ class Session:
     @property
     def connection(self) -> sqlite3.Connection:
         """The connection, made now if there is none."""
-        return self._connection or self._connected()
+        if self._connection is None:
+            self._connection = self._connect()
+        return self._connection
 
     @property
     def is_connected(self) -> bool:
@@ -91,11 +95,11 @@ class Session:
     def begin(self) -> None:
         """Begin a write transaction; waits for other processes that write, until the connection's timeout."""
         self._asked = self._kept = None
-        (self._connection or self._connected()).execute(sql.BEGIN)
+        self.connection.execute(sql.BEGIN)
 
     def commit(self) -> None:
         """Make the changes since `begin` durable."""
-        self._connected().execute(sql.COMMIT)
+        self.connection.execute(sql.COMMIT)
 
     def roll_back(self) -> None:
         """Undo the changes since `begin`; a connection that fails to is closed, which does the same."""
@@ -114,7 +118,7 @@ class Session:
         """The current values of the columns in a commit's expectations."""
         found = {
             name: value
-            for name, value, _ in _find(self._connected(), Named(batch.row, (), table=batch.table), expected, now=now)
+            for name, value, _ in _find(self.connection, Named(batch.row, (), table=batch.table), expected, now=now)
         }
         return {each.name: found.get(name) for each, name in zip(expects, expected, strict=True)}
 
@@ -131,7 +135,7 @@ class Session:
             )
             for name, (_, value, claimed, ttl) in zip(changes.puts, batch.puts, strict=True)
         ]
-        self._connected().executemany(_STATEMENTS[batch.table].send, rows)
+        self.connection.executemany(_STATEMENTS[batch.table].send, rows)
         self._delete(batch, changes.deletes)
         self._clear_away(batch, now)
 
@@ -141,7 +145,7 @@ class Session:
             (batch.row, name, now, None if ttl is None else now + ttl * SECOND, value)
             for name, (_, value, _, ttl) in zip(changes.puts, batch.puts, strict=True)
         ]
-        self._connected().executemany(_STATEMENTS[batch.table].commit, rows)
+        self.connection.executemany(_STATEMENTS[batch.table].commit, rows)
         self._delete(batch, changes.deletes)
         self._clear_away(batch, now)
 
@@ -159,13 +163,8 @@ class Session:
         self.put_committed(batch, changes, now=now)
         return Committed()
 
-    def _connected(self) -> sqlite3.Connection:
-        if self._connection is None:
-            self._connection = self._connect()
-        return self._connection
-
     def _delete(self, batch: Batch, names: list[bytes]) -> None:
-        connection, texts = self._connected(), _STATEMENTS[batch.table].deletes
+        connection, texts = self.connection, _STATEMENTS[batch.table].deletes
         for some in _in_lengths(names):
             connection.execute(texts[len(some)], (batch.row, *some))
 
@@ -177,9 +176,9 @@ class Session:
         adding = sum(ttl is not None for _, _, _, ttl in batch.puts)
         if adding:
             for statements in _STATEMENTS.values():
-                self._connected().execute(statements.forget, (now - _FORGET_AFTER, 2 * adding + _FORGET_AT_LEAST))
+                self.connection.execute(statements.forget, (now - _FORGET_AFTER, 2 * adding + _FORGET_AT_LEAST))
 
-    def _keep(self, connection: sqlite3.Connection, kept: _Kept) -> None:
+    def _keep(self, connection: sqlite3.Connection, kept: _CachedAnswer) -> None:
         if sum(map(len, kept.answer)) > _KEPT_COLUMNS:
             self._kept = None
             return
@@ -220,6 +219,67 @@ def _in_lengths(names: list[bytes]) -> Iterator[list[bytes]]:
         yield some + some[-1:] * (length - len(some))
 
 
+class Sessions:
+    """The sessions of all threads: one for each thread, and one for each transaction that a thread opens."""
+
+    def __init__(self, connect: Callable[[], sqlite3.Connection]) -> None:
+        """`connect` makes the connections."""
+        self._connect = connect
+        self._guard = threading.Lock()
+        self._all: weakref.WeakSet[Session] = weakref.WeakSet()
+        self._mine = threading.local()
+
+    def mine(self) -> Session:
+        """The session of the calling thread; it ends with the thread."""
+        try:
+            session: Session = self._mine.session
+        except AttributeError:
+            session = self._mine.session = self._new()
+        return session
+
+    @contextlib.contextmanager
+    def for_transaction(self) -> Iterator[Session]:
+        """A new session for a transaction of the calling thread; rolled back and closed at the end of the block."""
+        session = self._mine.transaction = self._new()
+        try:
+            yield session
+        finally:
+            self._mine.transaction = None
+            with session.lock:
+                session.drop()
+
+    @property
+    def open_transaction(self) -> Session | None:
+        """The session in which the calling thread has a transaction open."""
+        return getattr(self._mine, "transaction", None)
+
+    def drop(self) -> None:
+        """Close all connections, once running calls have ended; not that of an open transaction of this thread."""
+        with self._guard:
+            others = self._others()
+        for session in others:
+            with session.lock:
+                session.drop()
+
+    def hold(self, held: HeldLocks) -> None:
+        """As `drop`, and keep all threads from making others until the locks that this takes are released."""
+        held.take((self._guard,))
+        others = self._others()
+        held.take([session.lock for session in others])
+        for session in others:
+            session.drop()
+
+    def _new(self) -> Session:
+        session = Session(self._connect)
+        with self._guard:
+            self._all.add(session)
+        return session
+
+    def _others(self) -> list[Session]:
+        """The sessions whose lock is not held by the calling thread; the caller holds the guard."""
+        return [session for session in self._all if session is not self.open_transaction]
+
+
 class Writers:
     """A lock that goes to the thread that has waited longest.
 
@@ -235,7 +295,6 @@ class Writers:
         """No thread writes."""
         self._guard = threading.Lock()
         self._last = threading.Lock()
-        self._waiting: list[threading.Lock] = []
 
     def turn(self) -> threading.Lock:
         """Wait for this thread's turn, which lasts until the caller releases what this returns."""
@@ -245,15 +304,11 @@ class Writers:
         try:
             with self._guard:
                 before, self._last = self._last, mine
-                self._waiting.append(mine)
             with before:  # it is released for good when that turn is over
                 pass
-            self._waiting.remove(mine)
         except BaseException:
             if before is not None:
                 threading.Thread(target=_give_up, args=(before, mine), daemon=True).start()
-                with contextlib.suppress(ValueError):
-                    self._waiting.remove(mine)
             raise
         return mine
 

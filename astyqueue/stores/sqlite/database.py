@@ -85,9 +85,10 @@ class DatabaseFile:
         It waits `ONE_TRY` at most for other processes; its user retries for up to `busy_timeout`.
         """
         connection = self.opened("rw", patience=ONE_TRY)
-        connection.execute(f"PRAGMA synchronous = {self.synchronous}")
-        connection.execute("PRAGMA secure_delete = FAST")
-        connection.execute(f"PRAGMA journal_size_limit = {LOG_KEPT}")
+        with _closed_on_error(connection):
+            connection.execute(f"PRAGMA synchronous = {self.synchronous}")
+            connection.execute("PRAGMA secure_delete = FAST")
+            connection.execute(f"PRAGMA journal_size_limit = {LOG_KEPT}")
         return connection
 
     def identity(self) -> tuple[int, int]:
@@ -136,11 +137,12 @@ class DatabaseFile:
             check_same_thread=False,
             cached_statements=_CACHED_STATEMENTS,
         )
-        connection.set_progress_handler(_let_signals_through, _STEPS)
-        connection.execute("PRAGMA trusted_schema = OFF")
-        connection.execute("PRAGMA cell_size_check = ON")
-        if sys.version_info >= (3, 12):
-            connection.setconfig(sqlite3.SQLITE_DBCONFIG_DEFENSIVE)
+        with _closed_on_error(connection):
+            connection.set_progress_handler(_let_signals_through, _STEPS)
+            connection.execute("PRAGMA trusted_schema = OFF")
+            connection.execute("PRAGMA cell_size_check = ON")
+            if sys.version_info >= (3, 12):
+                connection.setconfig(sqlite3.SQLITE_DBCONFIG_DEFENSIVE)
         return connection
 
     def difference(self, connection: sqlite3.Connection) -> str:
@@ -207,6 +209,16 @@ def _let_signals_through() -> None:
 
 def _may(path: Path, mode: int) -> bool:
     return os.access(path, mode, effective_ids=os.access in os.supports_effective_ids)
+
+
+@contextlib.contextmanager
+def _closed_on_error(connection: sqlite3.Connection) -> Iterator[None]:
+    """Close a new connection if the block raises: the traceback may keep it open for long."""
+    try:
+        yield
+    except BaseException:
+        connection.close()
+        raise
 
 
 @contextlib.contextmanager

@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 import sqlite3
 import threading
-import weakref
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -14,11 +13,12 @@ from typing import TYPE_CHECKING, Final
 from astyqueue.clock import Clock, Stamps, SystemClock
 from astyqueue.errors import BadSetting, Closed, StoreGone, StoreUnavailable
 from astyqueue.store import Batch, Column, Committed, Expectation, Outcome, Spread, Wanted
-from astyqueue.stores import column_name_codec, fork_hooks
-from astyqueue.stores.sqlite.connection import Session, Writers
+from astyqueue.stores import column_name_codec
+from astyqueue.stores.fork_hooks import HeldLocks, call_at_forks
+from astyqueue.stores.sqlite.connection import Session, Sessions, Writers
 from astyqueue.stores.sqlite.database import ONE_TRY, DatabaseFile
 from astyqueue.stores.sqlite.errors import failure, failure_of_commit, is_busy
-from astyqueue.stores.sqlite.transaction import SQLiteTransaction, refuse_inside
+from astyqueue.stores.sqlite.transaction import SQLiteTransaction, inside_a_transaction
 from astyqueue.stores.url import Location
 from astyqueue.units import SECOND, MonotonicUs
 
@@ -30,7 +30,7 @@ _SYNCHRONOUS: Final = ("full", "normal")
 _LOOKED_FOR: Final = SECOND
 _OPTIONS: Final = ("busy_timeout", "synchronous")
 #: The wait for other processes is measured in real time, whatever the clock of a store.
-_WATCH: Final = SystemClock()
+_REAL_TIME: Final = SystemClock()
 
 
 class SQLiteStore:
@@ -50,18 +50,18 @@ class SQLiteStore:
         self._stamps = Stamps(clock)
         self._closed = False
         self._writers = Writers()
-        self._mine = threading.local()
-        self._sessions: weakref.WeakSet[Session] = weakref.WeakSet()
+        self._sessions = Sessions(self._connect)
         self._guard = threading.Lock()
-        self._no_fork = threading.Event()
-        self._no_fork.set()
+        self._is_forking = False
+        self._fork = threading.Lock()
         self._turn_of_fork: threading.Lock | None = None
+        self._held = HeldLocks()
         with self._translated():
             file.prepare()
         self._identity = file.identity()
         self._seen_at = clock.monotonic()
         self._for_tasks: Threaded | None = None
-        fork_hooks.watch(self)
+        call_at_forks(self)
 
     def __str__(self) -> str:
         """The path of the file, for logs."""
@@ -73,7 +73,7 @@ class SQLiteStore:
 
     def read(self, wanted: tuple[Wanted, ...], *, exact: bool = False) -> list[list[Column]]:  # noqa: ARG002 - every read is exact
         """See `Store.read`."""
-        session = self._session()
+        session = self._sessions.mine()
         if self._clock.monotonic() - self._seen_at >= _LOOKED_FOR:
             self._check_identity()
         until: MonotonicUs | None = None
@@ -83,7 +83,7 @@ class SQLiteStore:
                     return session.read(wanted, self._clock.now())
                 except sqlite3.Error as error:
                     until = self._patience(error, until)
-            self._no_fork.wait()
+            self._wait_for_fork()
 
     def send(self, batch: Batch, *more: Batch) -> None:
         """See `Store.send`; all batches go in one transaction."""
@@ -112,10 +112,6 @@ class SQLiteStore:
                 self._for_tasks = Threaded(self)
             return self._for_tasks
 
-    @property
-    def _open_transaction(self) -> Session | None:
-        return getattr(self._mine, "transaction", None)
-
     @contextlib.contextmanager
     def transaction(self) -> Iterator[SQLiteTransaction]:
         """A write transaction of the calling thread, on a connection of its own; no other writes to the file meanwhile.
@@ -123,30 +119,25 @@ class SQLiteStore:
         Committed when the block ends, rolled back if it raises. OutcomeUnknown: it may have been committed.
         """
         self.refuse_inside()
-        session = Session(self._connect)
-        try:
-            with contextlib.contextmanager(self._begun)(session):
-                self._mine.transaction = session
-                opened = SQLiteTransaction(session, self._clock, self._stamps, self._file.path)
-                with opened.guarded():
-                    yield opened
-                opened.check()
-                self._make_durable(session)
-        finally:
-            self._mine.transaction = None
-            session.drop()
+        with self._sessions.for_transaction() as session, contextlib.contextmanager(self._begun)(session):
+            opened = SQLiteTransaction(session, self._clock, self._stamps, self._file.path)
+            with opened.guarded():
+                yield opened
+            opened.check()
+            self._make_durable(session)
 
     def refuse_inside(self) -> None:
         """See `TransactionalStore.refuse_inside`."""
-        if self._open_transaction is not None:
-            raise refuse_inside(self._file.path)
+        if self._sessions.open_transaction is not None:
+            raise inside_a_transaction(self._file.path)
 
     def close(self) -> None:
-        """Close all connections, once running calls have ended."""
+        """Close all connections, once running calls and transactions of other threads have ended.
+
+        A transaction of the calling thread goes on to the end of its block.
+        """
         self._closed = True
-        for session in self._known_sessions():
-            with session.lock:
-                session.drop()
+        self._sessions.drop()
 
     def before_fork(self) -> None:
         """Close all connections and block new ones: SQLite's locks belong to a process and must not be copied.
@@ -154,47 +145,31 @@ class SQLiteStore:
         Threads that wait for another process stop waiting, so that the fork does not wait for it too. A transaction of
         the thread that forks is rolled back.
         """
-        self._no_fork.clear()
-        if self._open_transaction is None:
-            self._turn_of_fork = self._writers.turn()
-        else:
-            self._open_transaction.drop()
-        self._guard.acquire()
-        self._still = list(self._sessions)
-        for session in self._still:
-            session.lock.acquire()
-            session.drop()
+        try:
+            self._is_forking = True
+            self._held.take((self._fork,))
+            if self._sessions.open_transaction is None:
+                self._turn_of_fork = self._writers.turn()
+            else:
+                self._sessions.open_transaction.drop()
+            self._held.take((self._guard,))
+            self._sessions.hold(self._held)
+        except BaseException:
+            self.after_fork(child=False)
+            raise
 
     def after_fork(self, *, child: bool) -> None:
         """Admit connections again.
 
         The child gets a new lock, because the threads that waited to write do not exist there.
         """
-        for session in self._still:
-            session.lock.release()
-        self._still = []
-        self._guard.release()
+        self._is_forking = False
+        self._held.release()
+        turn, self._turn_of_fork = self._turn_of_fork, None
         if child:
             self._writers = Writers()
-            self._no_fork = threading.Event()
-        elif self._turn_of_fork is not None:
-            self._turn_of_fork.release()
-        self._turn_of_fork = None
-        self._no_fork.set()
-
-    def _session(self) -> Session:
-        """The session of the calling thread; it ends with the thread."""
-        try:
-            session: Session = self._mine.session
-        except AttributeError:
-            session = self._mine.session = Session(self._connect)
-            with self._guard:
-                self._sessions.add(session)
-        return session
-
-    def _known_sessions(self) -> list[Session]:
-        with self._guard:
-            return list(self._sessions)
+        elif turn is not None:
+            turn.release()
 
     def _connect(self) -> sqlite3.Connection:
         if self._closed:
@@ -217,10 +192,13 @@ class SQLiteStore:
         """The thread's session in a write transaction; changes that were not committed are rolled back."""
         self.refuse_inside()
         with self._translated():
-            yield from self._begun(self._session())
+            yield from self._begun(self._sessions.mine())
 
     def _begun(self, session: Session) -> Iterator[Session]:
-        """A session once, when it has begun a write transaction, and roll back what was not committed then."""
+        """Wait for the turn of this thread and for other processes, and yield the session in a write transaction.
+
+        What the caller did not commit is rolled back.
+        """
         until: MonotonicUs | None = None
         while True:
             turn = self._writers.turn()
@@ -231,12 +209,15 @@ class SQLiteStore:
                 turn.release()
             if begun:
                 return
-            self._no_fork.wait()
+            self._wait_for_fork()
 
     def _transaction(
         self, session: Session, until: MonotonicUs | None
     ) -> Generator[Session, None, tuple[bool, MonotonicUs | None]]:
-        """Yield the session if it begins; returns as `_try_to_begin`. An interrupt while it begins rolls back too."""
+        """One try: yields the session if it begins; returns whether it began, and otherwise until when to retry.
+
+        An interrupt while it begins rolls back too.
+        """
         try:
             begun, until = self._try_to_begin(session, until)
             if begun:
@@ -249,7 +230,7 @@ class SQLiteStore:
     def _try_to_begin(self, session: Session, until: MonotonicUs | None) -> tuple[bool, MonotonicUs | None]:
         """Whether the session may write now, and otherwise until when (monotonic) to retry."""
         try:
-            if self._no_fork.is_set():
+            if not self._is_forking:
                 session.begin()
                 return True, until
         except sqlite3.Error as error:
@@ -258,12 +239,17 @@ class SQLiteStore:
 
     def _patience(self, error: sqlite3.Error, until: MonotonicUs | None) -> MonotonicUs:
         """Until when (monotonic) to retry while another process has the lock; raises any other error, and the last."""
-        now = _WATCH.monotonic()
+        now = _REAL_TIME.monotonic()
         if until is None:
             until = now + int(max(0.0, self._file.busy_timeout - ONE_TRY) * SECOND)
         if not is_busy(error) or now >= until:
             raise failure(error, self._file.path) from error
         return until
+
+    def _wait_for_fork(self) -> None:
+        """Wait while another thread forks."""
+        with self._fork:
+            pass
 
     def _make_durable(self, session: Session) -> None:
         try:
@@ -298,9 +284,8 @@ def _path(place: str) -> Path:
         message = "a sqlite store needs a file; for a store in memory use memory://"
         raise BadSetting(message)
     named = place[1:]
-    absolute = (
-        f"/{named.lstrip('/')}" if named.startswith("/") else named
-    )  # two slashes in front would be the name of a machine
+    # Two slashes in front would be the name of a machine.
+    absolute = f"/{named.lstrip('/')}" if named.startswith("/") else named
     try:
         return Path(absolute).absolute()
     except FileNotFoundError as error:

@@ -50,10 +50,11 @@ class SQLiteTransaction:
 
     def send(self, batch: Batch, *more: Batch) -> None:
         """See `Store.send`."""
+        checked = [(each, column_name_codec.changes(each)) for each in (batch, *more)]
         with self._plain():
             now, stamp = self._clock.now(), self._stamps.next()
-            for each in (batch, *more):
-                self._session.put_plainly(each, column_name_codec.changes(each), now=now, stamp=stamp)
+            for each, changes in checked:
+                self._session.put_plainly(each, changes, now=now, stamp=stamp)
 
     def commit(self, batch: Batch, expects: tuple[Expectation, ...]) -> Outcome:
         """See `Store.commit`."""
@@ -128,7 +129,7 @@ def _refuse_transactions(action: int, *_: str | None) -> int:
     return sqlite3.SQLITE_DENY if action == sqlite3.SQLITE_TRANSACTION else sqlite3.SQLITE_OK
 
 
-def refuse_inside(path: Path) -> BadInput:
+def inside_a_transaction(path: Path) -> BadInput:
     """The error for a change beside the transaction that the same thread has open: it would wait for itself."""
     return BadInput(
         f"this thread has a transaction open on {path}, and another change would wait for its end: "

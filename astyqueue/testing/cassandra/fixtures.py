@@ -100,11 +100,11 @@ def cassandra_session(cassandra: Contacts) -> Iterator[Session]:
 @pytest.fixture(scope="session")
 def cassandra_keyspace(cassandra_session: Session) -> Iterator[str]:
     """A keyspace with the tables of a store, for the whole run; it is dropped at the end."""
-    from astyqueue.stores.cassandra.admin import Administration  # noqa: PLC0415 - as above
+    from astyqueue.stores.cassandra.admin import KeyspaceAdministration  # noqa: PLC0415 - as above
     from astyqueue.stores.cassandra.schema.keyspace import Keyspace, replication  # noqa: PLC0415 - as above
 
     made = f"astyqueue_test_{secrets.token_hex(4)}"
-    Administration(cassandra_session, Keyspace(made, replication("1")), clock=SystemClock()).migrate()
+    KeyspaceAdministration(cassandra_session, Keyspace(made, replication("1")), clock=SystemClock()).migrate()
     yield made
     cassandra_session.execute(f'DROP KEYSPACE "{made}"', timeout=_PATIENCE_SECONDS)
 

@@ -14,7 +14,7 @@ from astyqueue.spark.pipeline.enrich import marked
 from astyqueue.spark.pipeline.messages import joined, messages, with_messages
 from astyqueue.spark.pipeline.schemas import ATTEMPTS, FACTS, FAILURES, MESSAGES, SCHEDULES
 from astyqueue.spark.pipeline.slo import Objectives
-from astyqueue.spark.pipeline.transforms import approximate, attempts, facts, failures, schedules
+from astyqueue.spark.pipeline.transforms import approximate_percentiles, attempts, facts, failures, schedules
 from tests.spark.pipeline.histories import QUEUE, Life, fired, frame, told
 
 SECOND = 1_000_000
@@ -102,7 +102,7 @@ def test_each_minute_machine_tenant_task_and_row_has_its_own(found: dict[object,
 
 
 def test_approximate_percentiles_of_few_values_are_values_that_occur(events: DataFrame) -> None:
-    found = rows(facts(events, Objectives(), approximate), "grain", "member")
+    found = rows(facts(events, Objectives(), approximate_percentiles), "grain", "member")
     assert found["queue", QUEUE]["wait_p95"] == 10 * SECOND
 
 

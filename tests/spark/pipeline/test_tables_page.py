@@ -39,7 +39,7 @@ def listed() -> str:
 
 
 def _section(table: Table) -> str:
-    about = fill(table.told, _WIDTH, break_long_words=False, break_on_hyphens=False)
+    about = fill(table.meaning, _WIDTH, break_long_words=False, break_on_hyphens=False)
     title = f"\n## {table.name}\n\n{about}\n"
     if table is LIVE:
         return f"{title}\nThe columns are those of [facts](#{FACTS.name}).\n"

@@ -15,6 +15,7 @@ from cassandra.protocol import OverloadedErrorMessage
 
 from astyqueue.clock import SystemClock
 from astyqueue.stores.cassandra.connection.cluster import Wary
+from astyqueue.stores.cassandra.connection.errors import RequestKind
 from astyqueue.stores.cassandra.requests.attempt import Attempt, carried_out
 from astyqueue.stores.cassandra.requests.speculation import Speculation
 
@@ -22,6 +23,7 @@ TOO_FEW = Unavailable("too few", consistency=ConsistencyLevel.LOCAL_QUORUM, requ
 TOO_FEW_TO_AGREE = Unavailable(
     "too few", consistency=ConsistencyLevel.LOCAL_SERIAL, required_replicas=2, alive_replicas=1
 )
+READ, SEND, COMMIT = RequestKind
 IN_VAIN = WriteTimeout("in vain", write_type=WriteType.CAS)
 
 
@@ -56,14 +58,13 @@ class Session:
 
 def attempted(
     *answers: Asked,
-    reading: bool = False,
-    commit: bool = False,
+    kind: RequestKind = SEND,
     choosing: Wary | None = None,
     speculation: Speculation | None = None,
 ) -> tuple[Session, Attempt]:
     session = Session(list(answers))
     profile = SimpleNamespace(load_balancing_policy=choosing)
-    return session, Attempt(session, "a change", profile, reading=reading, commit=commit, speculation=speculation)
+    return session, Attempt(session, "a change", profile, kind=kind, speculation=speculation)
 
 
 @pytest.fixture
@@ -82,10 +83,10 @@ def test_another_node_is_asked_when_one_knows_too_few_others_alive() -> None:
 def test_a_commit_is_sent_again_only_if_too_few_were_alive_to_agree_on_it() -> None:
     """If too few were alive to write what was agreed on, it would be refused the second time, though it is applied."""
     session, attempt = attempted(
-        Asked(["cut off"], TOO_FEW_TO_AGREE), Asked(["with the majority"], "done"), commit=True
+        Asked(["cut off"], TOO_FEW_TO_AGREE), Asked(["with the majority"], "done"), kind=COMMIT
     )
     assert carried_out(attempt.result()) == "done"
-    session, attempt = attempted(Asked(["one is down"], TOO_FEW), Asked(["another"], "refused"), commit=True)
+    session, attempt = attempted(Asked(["one is down"], TOO_FEW), Asked(["another"], "refused"), kind=COMMIT)
     with pytest.raises(Unavailable):
         carried_out(attempt.result())
     assert len(session.begun) == 1
@@ -123,9 +124,7 @@ def test_of_several_that_were_asked_only_the_one_that_waited_in_vain_is_asked_la
 
 
 def test_what_only_reads_is_asked_once_more_when_a_node_waited_for_others_in_vain() -> None:
-    _, attempt = attempted(
-        Asked(["cut off"], ReadTimeout("in vain")), Asked(["with the majority"], "read"), reading=True
-    )
+    _, attempt = attempted(Asked(["cut off"], ReadTimeout("in vain")), Asked(["with the majority"], "read"), kind=READ)
     assert carried_out(attempt.result()) == "read"
 
 
@@ -144,7 +143,10 @@ def test_a_node_that_is_late_time_and_again_while_others_are_not_is_asked_last(w
 def test_a_page_is_a_request_of_its_own_so_a_late_answer_to_the_page_before_is_not_taken_for_it() -> None:
     first, second, last = (SimpleNamespace(paging_state=state) for state in (b"2", b"3", None))
     session, attempt = attempted(
-        Asked(["slow", "fast"], first), Asked(["fast"], OperationTimedOut()), Asked(["fast"], second), reading=True
+        Asked(["slow", "fast"], first),
+        Asked(["fast"], OperationTimedOut()),
+        Asked(["fast"], second),
+        kind=READ,
     )
     assert carried_out(attempt.result()) == first
     page = attempt.next_page(first)

@@ -13,7 +13,7 @@ from astyqueue.errors import BadSetting
 from astyqueue.stores.admin import administer
 from astyqueue.stores.cassandra.requests.queries import Statements
 from astyqueue.stores.cassandra.schema.files import declared, newest, parts
-from astyqueue.stores.cassandra.schema.keyspace import Kept, Keyspace, replication
+from astyqueue.stores.cassandra.schema.keyspace import Keyspace, StoredKeyspace, replication
 
 HOSTILE: Final = "x': '1'}; DROP KEYSPACE prod; --"
 LITERAL: Final = re.compile(r"'(?:[^']|'')*'")
@@ -96,7 +96,7 @@ def test_what_a_url_calls_a_data_centre_ends_no_statement_that_is_printed_for_cq
 
 
 def test_what_a_server_calls_a_data_centre_ends_no_statement_that_is_reported_as_a_remedy() -> None:
-    kept = Kept({"class": "NetworkTopologyStrategy", HOSTILE: "3", "dc1": "1"}, durable=True)
+    kept = StoredKeyspace({"class": "NetworkTopologyStrategy", HOSTILE: "3", "dc1": "1"}, durable=True)
     for change in (
         Keyspace("jobs", replication("dc1:2")).change(kept, {"dc1"}),
         Keyspace("jobs", durable=False).change(kept, {"dc1"}),
@@ -112,7 +112,7 @@ def test_a_replication_that_makes_no_sense_is_refused(wrong: str) -> None:
 
 
 def test_a_number_of_copies_everywhere_is_that_number_in_each_data_centre() -> None:
-    kept = Kept({"class": "NetworkTopologyStrategy", "dc1": "3", "dc2": "3"}, durable=True)
+    kept = StoredKeyspace({"class": "NetworkTopologyStrategy", "dc1": "3", "dc2": "3"}, durable=True)
     assert Keyspace("jobs", replication("3")).differs(kept, {"dc1", "dc2"}) == ""
     assert Keyspace("jobs").differs(kept, {"dc1", "dc2"}) == ""
     assert "'replication_factor': '2'" in Keyspace("jobs", replication("2")).differs(kept, {"dc1", "dc2"})
@@ -127,7 +127,7 @@ def altered(change: str) -> list[str]:
 
 
 def test_a_keyspace_in_use_gets_one_copy_more_at_a_time_with_a_repair_after_each() -> None:
-    kept = Kept({"class": "NetworkTopologyStrategy", "dc1": "1"}, durable=True)
+    kept = StoredKeyspace({"class": "NetworkTopologyStrategy", "dc1": "1"}, durable=True)
     change = Keyspace("jobs", replication("dc1:3")).change(kept, {"dc1"})
     assert altered(change) == ["'dc1': '2'", "'dc1': '3'"]
     assert [part.startswith("'nodetool repair --full'") for part in change.split("; then ")] == [
@@ -140,18 +140,18 @@ def test_a_keyspace_in_use_gets_one_copy_more_at_a_time_with_a_repair_after_each
 
 
 def test_a_second_data_centre_and_fewer_copies_come_step_by_step_too() -> None:
-    kept = Kept({"class": "NetworkTopologyStrategy", "dc1": "3"}, durable=True)
+    kept = StoredKeyspace({"class": "NetworkTopologyStrategy", "dc1": "3"}, durable=True)
     change = Keyspace("jobs", replication("dc1:2,dc2:2")).change(kept, {"dc1", "dc2"})
     assert altered(change) == ["'dc1': '2'", "'dc1': '2', 'dc2': '1'", "'dc1': '2', 'dc2': '2'"]
 
 
 def test_another_strategy_may_move_all_copies_at_once_so_nobody_may_work_meanwhile() -> None:
-    kept = Kept({"class": "SimpleStrategy", "replication_factor": "3"}, durable=True)
+    kept = StoredKeyspace({"class": "SimpleStrategy", "replication_factor": "3"}, durable=True)
     assert Keyspace("jobs", replication("dc1:3")).change(kept, {"dc1"}).startswith("stop all workers and senders")
 
 
 def test_writes_are_made_durable_without_a_repair() -> None:
-    kept = Kept({"class": "NetworkTopologyStrategy", "dc1": "3"}, durable=False)
+    kept = StoredKeyspace({"class": "NetworkTopologyStrategy", "dc1": "3"}, durable=False)
     change = Keyspace("jobs").change(kept, {"dc1"})
     assert change.endswith("durable_writes = true")
     assert Keyspace("jobs").change(kept._replace(durable=True), {"dc1"}) == ""

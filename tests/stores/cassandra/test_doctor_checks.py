@@ -12,7 +12,7 @@ from astyqueue.stores.cassandra.doctor import checks
 from astyqueue.stores.cassandra.doctor.checks import Node, Offset, Tombstones
 from astyqueue.stores.cassandra.schema.check import GC_GRACE
 from astyqueue.stores.cassandra.schema.files import declared, parts
-from astyqueue.stores.cassandra.schema.keyspace import Kept
+from astyqueue.stores.cassandra.schema.keyspace import StoredKeyspace
 from astyqueue.stores.url import locate
 from astyqueue.units import SECOND
 
@@ -31,8 +31,10 @@ def ahead(*seconds: float, uncertain: float = 0.002) -> list[Node]:
     ]
 
 
-def kept(durable: bool = True, **copies: int) -> Kept:  # noqa: FBT001, FBT002 - as it reads
-    return Kept({"class": "NetworkTopologyStrategy", **{dc: str(count) for dc, count in copies.items()}}, durable)
+def kept(durable: bool = True, **copies: int) -> StoredKeyspace:  # noqa: FBT001, FBT002 - as it reads
+    return StoredKeyspace(
+        {"class": "NetworkTopologyStrategy", **{dc: str(count) for dc, count in copies.items()}}, durable
+    )
 
 
 @pytest.mark.parametrize(

@@ -35,6 +35,7 @@ from astyqueue.errors import (
 from astyqueue.stores.cassandra.connection.cluster import reconnecting
 from astyqueue.stores.cassandra.connection.errors import (
     FAILURES,
+    RequestKind,
     describe,
     failure_of_change,
     failure_of_read,
@@ -192,7 +193,7 @@ def test_too_few_replicas_for_plain_writes_may_mean_that_a_commit_is_agreed_on(
 ) -> None:
     """Cassandra 4.0 and later counts them after the agreement, and those for the agreement before it."""
     too_few = Unavailable("too few", consistency=level, required_replicas=3, alive_replicas=2)
-    assert type(failure_of_change(too_few, PLACE, commit=True)) is kind
+    assert type(failure_of_change(too_few, PLACE, kind=RequestKind.COMMIT)) is kind
     assert type(failure_of_change(too_few, PLACE)) is StoreUnavailable
 
 
@@ -201,9 +202,9 @@ def test_too_few_replicas_for_plain_writes_may_mean_that_a_commit_is_agreed_on(
     [OverloadedErrorMessage(0x1001, "overloaded", None), IsBootstrappingErrorMessage(0x1002, "bootstrapping", None)],
 )
 def test_an_overloaded_coordinator_has_not_begun_a_send_but_may_have_decided_a_commit(error: Exception) -> None:
-    assert type(failure_of_change(error, PLACE, plain=True)) is StoreUnavailable
-    assert type(failure_of_change(error, PLACE, plain=True, nodes=2)) is OutcomeUnknown
-    assert type(failure_of_change(error, PLACE)) is OutcomeUnknown
+    assert type(failure_of_change(error, PLACE, kind=RequestKind.SEND)) is StoreUnavailable
+    assert type(failure_of_change(error, PLACE, kind=RequestKind.SEND, nodes=2)) is OutcomeUnknown
+    assert type(failure_of_change(error, PLACE, kind=RequestKind.COMMIT)) is OutcomeUnknown
 
 
 def test_a_node_that_was_lost_is_asked_again_without_end_and_every_two_seconds_or_so() -> None:

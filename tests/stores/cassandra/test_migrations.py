@@ -10,7 +10,7 @@ import pytest
 
 from astyqueue.clock import SystemClock
 from astyqueue.errors import StoreUnavailable
-from astyqueue.stores.cassandra.admin import Administration
+from astyqueue.stores.cassandra.admin import KeyspaceAdministration
 from astyqueue.stores.cassandra.schema.keyspace import Keyspace
 from astyqueue.stores.cassandra.schema.migrations import Migration
 from astyqueue.stores.cassandra.schema.system_schema import PATIENCE_SECONDS, Inquiry
@@ -72,7 +72,7 @@ def test_a_migration_that_lost_its_lock_changes_nothing_more() -> None:
     assert inquiry.kinds()[5:] == ["UPDATE", "DELETE"]
 
 
-class Administered(Administration):
+class Administered(KeyspaceAdministration):
     """The administration of such a cluster, in which the keyspace has just been made."""
 
     def __init__(self, inquiry: Locking) -> None:

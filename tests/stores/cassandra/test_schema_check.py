@@ -8,7 +8,7 @@ import pytest
 
 from astyqueue.findings import Severity
 from astyqueue.stores.cassandra.connection.settings import Levels
-from astyqueue.stores.cassandra.schema.check import Kept, verify_table
+from astyqueue.stores.cassandra.schema.check import StoredTable, verify_table
 from astyqueue.stores.cassandra.schema.files import Option, declared, parts
 from astyqueue.stores.cassandra.schema.home_data_centre import Client, HomeDataCentre, objection
 
@@ -18,11 +18,11 @@ COMPACTION = WANTED.options["compaction"]
 assert isinstance(COMPACTION, dict)
 
 
-def kept(**options: Option) -> Kept:
+def kept(**options: Option) -> StoredTable:
     """The table as a server has it, but for these options: the class in full, and options that were not requested."""
     assert isinstance(COMPACTION, dict)
     long = {**COMPACTION, "class": f"org.apache.cassandra.db.compaction.{COMPACTION['class']}", "max_threshold": "32"}
-    return Kept(WANTED.columns, {**WANTED.options, "compaction": long, "caching": "ALL", **options})
+    return StoredTable(WANTED.columns, {**WANTED.options, "compaction": long, "caching": "ALL", **options})
 
 
 def test_a_table_as_it_should_be_is_one_finding() -> None:
@@ -108,7 +108,9 @@ def test_another_time_to_live_of_the_history_is_a_warning_and_no_problem() -> No
     (statement,) = parts("jobs")[2].statements
     history = declared(statement)
     assert (history.name, history.options["default_time_to_live"]) == ("history", "2592000")
-    [finding] = verify_table("jobs", history, Kept(history.columns, {**history.options, "default_time_to_live": "600"}))
+    [finding] = verify_table(
+        "jobs", history, StoredTable(history.columns, {**history.options, "default_time_to_live": "600"})
+    )
     assert (finding.severity, finding.reason) == (Severity.WARNING, "")
 
 
@@ -161,6 +163,6 @@ def test_a_client_in_another_data_centre_or_with_other_levels_is_refused_and_tol
 
 
 def test_a_home_is_read_as_it_was_stored() -> None:
-    assert HomeDataCentre.kept("dc1", DC1.levels) == DC1
+    assert HomeDataCentre.parse("dc1", DC1.levels) == DC1
     assert str(DC1) == "data centre dc1, consistency=local_quorum, serial=local_serial"
-    assert HomeDataCentre.of("dc1", GLOBAL) == HomeDataCentre.kept("", "quorum/serial")
+    assert HomeDataCentre.of("dc1", GLOBAL) == HomeDataCentre.parse("", "quorum/serial")

@@ -211,10 +211,14 @@ def test_a_password_may_be_in_the_environment(monkeypatch: pytest.MonkeyPatch, t
     assert login_of(address("cassandra://h1/jobs")) is None
 
 
-def test_only_who_opens_a_cassandra_store_imports_the_driver() -> None:
-    told = (
-        "import sys; from astyqueue.clock import SystemClock; from astyqueue.stores import open_store; "
-        "open_store('memory://', clock=SystemClock()); print('cassandra' in sys.modules)"
-    )
+@pytest.mark.parametrize(
+    "used",
+    [
+        "from astyqueue.stores import open_store; open_store('memory://', clock=SystemClock())",
+        "from astyqueue.testing import TimeMachine",
+    ],
+)
+def test_only_who_opens_a_cassandra_store_imports_the_driver(used: str) -> None:
+    told = f"import sys; from astyqueue.clock import SystemClock; {used}; print('cassandra' in sys.modules)"
     ran = subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, check=True, timeout=60)
     assert ran.stdout.strip() == "False"

@@ -20,9 +20,10 @@ from types import FrameType
 import pytest
 
 from astyqueue import ids
-from astyqueue.errors import Closed
+from astyqueue.errors import BadInput, Closed
 from astyqueue.store import Batch, Name, Put, Slice, Store
 from astyqueue.stores import open_store
+from astyqueue.stores.sqlite import SQLiteStore
 from astyqueue.stores.sqlite.connection import Writers
 from astyqueue.stores.sqlite.database import DatabaseFile
 from astyqueue.testing import TimeMachine
@@ -42,8 +43,8 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def store(path: Path, clock: TimeMachine) -> Iterator[Store]:
-    with closing(open_store(f"sqlite:///{path}?synchronous=normal", clock=clock)) as store:
+def store(path: Path, clock: TimeMachine) -> Iterator[SQLiteStore]:
+    with closing(SQLiteStore(DatabaseFile(path, synchronous="normal"), clock)) as store:
         yield store
 
 
@@ -101,11 +102,11 @@ def test_writers_go_in_the_order_in_which_they_came() -> None:
         order.append(number)
         turn.release()
 
-    first = writers.turn()
+    last = first = writers.turn()
     with ThreadPoolExecutor(10) as threads:
         for number in range(10):
             threads.submit(write, number)
-            waiting_for(writers, number + 1)
+            last = joined(writers, last)
         assert order == []
         first.release()
     assert order == list(range(10))
@@ -149,11 +150,11 @@ def test_a_write_that_is_interrupted_wherever_it_can_be_keeps_no_other_thread_fr
 
 
 def test_a_thread_that_is_interrupted_while_it_waits_for_its_turn_lets_those_behind_it_have_theirs() -> None:
-    writers, me = Writers(), threading.get_ident()
+    writers, me, interrupted = Writers(), threading.get_ident(), list[threading.Lock]()
     first = writers.turn()
 
     def interrupt() -> threading.Lock:
-        waiting_for(writers, 1)
+        interrupted.append(joined(writers, first))
         signal.pthread_kill(me, signal.SIGINT)
         return writers.turn()
 
@@ -162,22 +163,22 @@ def test_a_thread_that_is_interrupted_while_it_waits_for_its_turn_lets_those_beh
         try:
             with pytest.raises(KeyboardInterrupt):
                 writers.turn()
-            waiting_for(writers, 1)
+            joined(writers, interrupted[0])
             assert not behind.done()
         finally:
             first.release()
         behind.result(PATIENCE).release()
 
 
-def waiting_for(writers: Writers, count: int) -> None:
-    """Block until this many writers wait."""
+def joined(writers: Writers, last: threading.Lock) -> threading.Lock:
+    """Block until another writer has joined the line behind `last`; returns its turn."""
     looking = threading.Condition()
     with looking:
         for _ in range(1000 * PATIENCE):
-            if len(writers._waiting) >= count:  # noqa: SLF001 - seen nowhere else
-                return
+            if (now := writers._last) is not last:  # noqa: SLF001 - seen nowhere else
+                return now
             looking.wait(0.001)
-    pytest.fail(f"{writers._waiting} wait, and not {count}")  # noqa: SLF001 - as above
+    pytest.fail("no other writer waits")
 
 
 def test_a_write_that_is_interrupted_while_it_begins_leaves_no_transaction_open(
@@ -238,6 +239,56 @@ def test_close_lets_go_of_the_connections_of_all_threads(store: Store, path: Pat
         done.wait(PATIENCE)
         for user in users:
             user.result(PATIENCE)
+
+
+def test_close_waits_for_the_transaction_of_another_thread(store: SQLiteStore, path: Path) -> None:
+    inside, leave, events = threading.Event(), threading.Event(), list[str]()
+
+    def write() -> None:
+        with store.transaction() as transaction:
+            inside.set()
+            leave.wait(PATIENCE)
+            transaction.send(Batch(ROW, puts=(Put(name(0), b""),)))
+        events.append("committed")
+
+    with ThreadPoolExecutor(2) as threads:
+        writing = threads.submit(write)
+        assert inside.wait(PATIENCE)
+        closing_it = threads.submit(store.close)
+        try:
+            assert not wait([closing_it], timeout=0.2).done
+        finally:
+            leave.set()
+        closing_it.result(PATIENCE)
+        assert open_files(path) == 0
+        writing.result(PATIENCE)
+    assert events == ["committed"]
+
+
+def test_close_inside_a_transaction_leaves_it_to_end_with_its_block(
+    store: SQLiteStore, path: Path, clock: TimeMachine
+) -> None:
+    with store.transaction() as transaction:
+        store.close()
+        transaction.send(Batch(ROW, puts=(Put(name(0), b""),)))
+    with closing(open_store(f"sqlite:///{path}", clock=clock)) as other:
+        assert len(other.read(WANTED)[0]) == 1
+
+
+def test_a_send_in_a_transaction_applies_none_of_its_batches_if_one_is_refused(store: SQLiteStore) -> None:
+    both = Batch(ROW, puts=(Put(name(1), b""),), deletes=(name(1),))
+    with store.transaction() as transaction, pytest.raises(BadInput):
+        transaction.send(Batch(ROW, puts=(Put(name(0), b""),)), both)
+    assert store.read(WANTED) == [[]]
+
+
+def test_a_connection_that_cannot_be_prepared_is_closed(store: SQLiteStore, path: Path) -> None:
+    store.close()
+    path.write_bytes(b"not a database, and long enough for SQLite to see that".ljust(1000))
+    with pytest.raises(sqlite3.DatabaseError) as raised:
+        DatabaseFile(path).connect()
+    assert open_files(path) == 0
+    del raised  # until here, for its traceback keeps what the function held
 
 
 def open_files(path: Path) -> int:

@@ -246,9 +246,6 @@ def in_short(figures: Figures) -> Mapping[str, object]:
     """The outcomes of a queue's messages and the 95th percentiles of their lengths, as text."""
     counts = figures.counts()
     named = {"queue": figures.queue, **{name: counts[name] for name in ("sent", "done", "dead", "retried", "expired")}}
-    lengths = {
-        f"{name}_p95": length(summary.parts[1] if summary.parts else None)
-        for name, summary in figures.lengths().items()
-    }
+    lengths = {f"{name}_p95": length(summary.p95) for name, summary in figures.lengths().items()}
     met, of = figures.met()
     return {**named, **lengths, "met": f"{share(met, of)} {figures.objective}"}

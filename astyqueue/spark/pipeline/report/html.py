@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Final, NamedTuple
 from xml.etree.ElementTree import Element, tostring
@@ -35,11 +35,6 @@ def tag(name: str, /, *children: Child, **attributes: str | float) -> Element:
     for child in children:
         _put(made, child)
     return made
-
-
-def tags(name: str, texts: Iterable[str], **attributes: str | float) -> list[Element]:
-    """An element for each text."""
-    return [tag(name, text, **attributes) for text in texts]
 
 
 def page(root: Element) -> str:

@@ -14,9 +14,8 @@ from astyqueue.errors import BadInput, NotFound
 from astyqueue.files import replace_file
 from astyqueue.spark.pipeline.report import sections
 from astyqueue.spark.pipeline.report.data import Days, Figures, load
-from astyqueue.spark.pipeline.report.html import NONE, count, length, level, moment, page, share, tag
-from astyqueue.spark.pipeline.report.reader import Summary
-from astyqueue.spark.pipeline.report.time_series import Stretches
+from astyqueue.spark.pipeline.report.html import count, length, level, moment, page, share, tag
+from astyqueue.spark.pipeline.report.time_series import TimeSlices
 
 _COUNTED = (("sent", ""), ("done", ""), ("dead", "bad"), ("retried", ""), ("expired", ""), ("cancelled", ""))
 #: The browser fetches, runs and sends nothing, even if markup in the names of tasks were not escaped.
@@ -90,12 +89,12 @@ def _queue(figures: Figures) -> Iterable[Element]:
     yield tag("p", f"Its history was read up to {moment(figures.read_until)}.", class_="soft")
     yield cards(figures)
     yield sections.plotted("How long it took", "The 50th, 95th and 99th percentiles.", sections.summed_up(figures))
-    stretches = Stretches.of(*period)
+    slices = TimeSlices.of(*period)
     of_tenants = "The running time of each tenant's messages, by the header `tenant`."
     of_machines = "The attempts of each machine; machines without attempts only sent."
     parts = (
-        sections.throughput(figures, stretches),
-        *(sections.latency(figures, which, stretches) for which in sections.TITLES),
+        sections.throughput(figures, slices),
+        *(sections.latency(figures, which, slices) for which in sections.TITLES),
         sections.warm_hours(figures),
         sections.failing(figures),
         sections.tasks(figures),
@@ -119,7 +118,7 @@ def cards(figures: Figures) -> Element:
     if open_:
         shown.append(_card(count(open_), "not done yet", name="open"))
     shown += [
-        _card(_part(lengths[name], 1), f"p95 {sections.TITLES[name].lower()}", name=f"{name}-p95") for name in lengths
+        _card(length(lengths[name].p95), f"p95 {sections.TITLES[name].lower()}", name=f"{name}-p95") for name in lengths
     ]
     met, of = figures.met()
     if of:
@@ -132,10 +131,6 @@ def cards(figures: Figures) -> Element:
             )
         )
     return tag("div", *shown, class_="cards")
-
-
-def _part(summary: Summary, place: int) -> str:
-    return length(summary.parts[place]) if summary.parts else NONE
 
 
 def _card(value: str, caption: str, *, name: str, style: str = "") -> Element:

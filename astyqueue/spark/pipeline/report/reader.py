@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.dataset as arrow
 
-from astyqueue.spark.pipeline.schemas import PARTITIONS, PARTS, Table, shortened
+from astyqueue.spark.pipeline.schemas import PARTITIONS, PERCENTILES, Table, shortened
 
 Numbers = npt.NDArray[np.float64]
 Codes = npt.NDArray[np.int32]
@@ -36,9 +36,10 @@ _KINDS: Final = {
     "boolean": pa.bool_(),
     "timestamp": pa.timestamp("us", tz="UTC"),
 }
-_SHARES: Final = [share for _, share in PARTS]
+_QUANTILES: Final = [share for _, share in PERCENTILES]
 #: The percentile by which names are ranked.
-_RANKED_BY: Final = dict(PARTS)["p95"]
+_P95: Final = [name for name, _ in PERCENTILES].index("p95")
+_RANKED_BY: Final = _QUANTILES[_P95]
 
 
 class Names:
@@ -125,7 +126,7 @@ class Summary:
     """A summary of lengths of time: their number, three percentiles, the maximum and the sum, in microseconds."""
 
     number: int
-    parts: tuple[float, ...] | None
+    percentiles: tuple[float, ...] | None
     longest: float | None
     together: float = 0.0
 
@@ -137,10 +138,15 @@ class Summary:
             return cls(0, None, None)
         return cls(
             len(known),
-            tuple(float(part) for part in np.quantile(known, _SHARES)),
+            tuple(float(part) for part in np.quantile(known, _QUANTILES)),
             float(known.max()),
             float(known.sum()),
         )
+
+    @property
+    def p95(self) -> float | None:
+        """The 95th percentile; None if there were no values."""
+        return None if self.percentiles is None else self.percentiles[_P95]
 
 
 class Summaries:

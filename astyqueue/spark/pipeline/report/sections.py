@@ -28,8 +28,8 @@ from astyqueue.spark.pipeline.report.html import (
     text,
 )
 from astyqueue.spark.pipeline.report.reader import MOST_NAMES, OTHERS, Summaries, Summary
-from astyqueue.spark.pipeline.report.time_series import Stretches
-from astyqueue.spark.pipeline.schemas import LENGTHS, PARTS, shortened
+from astyqueue.spark.pipeline.report.time_series import TimeSlices
+from astyqueue.spark.pipeline.schemas import LENGTHS, PERCENTILES, shortened
 
 TITLES: Final = {"wait": "Waiting", "run": "Running", "end": "End to end"}
 _MEANINGS: Final = {name: meaning for name, _, meaning in LENGTHS}
@@ -46,43 +46,43 @@ def plotted(title: str, note: str, *content: Element | None) -> Element:
     return tag("section", tag("h3", title), tag("p", note, class_="note"), *content, class_="plot")
 
 
-def throughput(figures: Figures, stretches: Stretches) -> Element:
+def throughput(figures: Figures, slices: TimeSlices) -> Element:
     """Messages over time."""
-    drawn = time_series.throughput(figures, stretches)
+    drawn = time_series.throughput(figures, slices)
     most = max((value or 0 for line in drawn for _, value in line.points), default=0)
-    each = plain(stretches.width)
+    each = plain(slices.width)
     note = f"Messages sent and done, and attempts that failed, in each {each}."
     seen = f"{' and '.join(line.name for line in drawn)} over time, at most {count(most)} in each {each}."
-    picture = lines(seen, drawn, times=stretches.times, scale=Counts(most))
+    picture = lines(seen, drawn, times=slices.times, scale=Counts(most))
     return plotted("Throughput", note, picture)
 
 
-def latency(figures: Figures, which: str, stretches: Stretches) -> Element | None:
+def latency(figures: Figures, which: str, slices: TimeSlices) -> Element | None:
     """A length (wait, run or end) over time; None if it was never measured."""
-    drawn = time_series.lengths(figures, which, stretches)
+    drawn = time_series.lengths(figures, which, slices)
     values = [value for line in drawn for _, value in line.points if value is not None]
     if not values:
         return None
     summary = figures.lengths()[which]
-    overall = ", ".join(f"{name} {cell}" for (name, _), cell in zip(PARTS, parts_of(summary), strict=False))
+    overall = ", ".join(f"{name} {cell}" for (name, _), cell in zip(PERCENTILES, percentiles_of(summary), strict=False))
     scale = Lengths(min(value for value in values if value > 0) if any(values) else 1, max(*values, 1))
     note = f"{_MEANINGS[which].capitalize()}; each step of the scale is about ten times the last."
     return plotted(
         f"{TITLES[which]} over time",
         note,
-        lines(f"{TITLES[which]} over time. Over all: {overall}.", drawn, times=stretches.times, scale=scale),
+        lines(f"{TITLES[which]} over time. Over all: {overall}.", drawn, times=slices.times, scale=scale),
     )
 
 
-def parts_of(summary: Summary) -> list[str]:
+def percentiles_of(summary: Summary) -> list[str]:
     """The percentiles and the maximum, as text."""
-    return [*map(length, summary.parts or [None] * len(PARTS)), length(summary.longest)]
+    return [*map(length, summary.percentiles or [None] * len(PERCENTILES)), length(summary.longest)]
 
 
 def summed_up(figures: Figures) -> Element:
     """The table of percentiles of the whole period."""
     rows = [
-        [TITLES[name], _MEANINGS[name], count(summary.number), *parts_of(summary)]
+        [TITLES[name], _MEANINGS[name], count(summary.number), *percentiles_of(summary)]
         for name, summary in figures.lengths().items()
     ]
     headings = [text(""), text("meaning"), *map(Heading, ("number", "p50", "p95", "p99", "longest"))]
@@ -178,11 +178,16 @@ def tasks(figures: Figures) -> Element | None:
 
 
 def _p95(summary: Summary) -> float:
-    return (summary.parts or (0.0, 0.0))[1]
+    return summary.p95 or 0.0
 
 
 def _cost(summary: Summary, together: float) -> list[str]:
-    return [count(summary.number), *parts_of(summary), length(summary.together), share(summary.together, together)]
+    return [
+        count(summary.number),
+        *percentiles_of(summary),
+        length(summary.together),
+        share(summary.together, together),
+    ]
 
 
 def skew(figures: Figures) -> Element | None:

@@ -10,7 +10,7 @@ import numpy as np
 from astyqueue.spark.pipeline.report.charts import Line, Times, width_for
 from astyqueue.spark.pipeline.report.data import Figures
 from astyqueue.spark.pipeline.report.reader import Numbers
-from astyqueue.spark.pipeline.schemas import PARTS
+from astyqueue.spark.pipeline.schemas import PERCENTILES
 
 #: Time slices at most, about as many as a chart can show.
 _SLICES = 120
@@ -20,7 +20,7 @@ _STYLES = ("one", "two", "three")
 
 
 @dataclass(frozen=True, slots=True)
-class Stretches:
+class TimeSlices:
     """A period in `number` time slices of the same `width`, the first from `first` on; microseconds."""
 
     first: int
@@ -28,7 +28,7 @@ class Stretches:
     number: int
 
     @classmethod
-    def of(cls, first: float, last: float) -> Stretches:
+    def of(cls, first: float, last: float) -> TimeSlices:
         """At most about 120 slices of a round width that cover a period."""
         width = width_for(last - first, _SLICES)
         begin = int(first // width * width)
@@ -56,7 +56,7 @@ class Stretches:
         return np.split(values[known][order], ends)
 
 
-def throughput(figures: Figures, stretches: Stretches) -> list[Line]:
+def throughput(figures: Figures, slices: TimeSlices) -> list[Line]:
     """The numbers of messages sent and done and of attempts failed in each slice."""
     messages, attempts = figures.messages, figures.attempts
     moments = {
@@ -64,9 +64,9 @@ def throughput(figures: Figures, stretches: Stretches) -> list[Line]:
         ("done", "one"): messages.numbers("settled")[messages.names("state").among("done")],
         ("failed", "fail"): attempts.numbers("ended")[attempts.names("outcome").among("failed", "dead", "expired")],
     }
-    counted = {line: stretches.counted(found) for line, found in moments.items() if len(found)}
+    counted = {line: slices.counted(found) for line, found in moments.items() if len(found)}
     return [
-        Line(name, style, list(zip(stretches.middles(), _whole(found), strict=True)))
+        Line(name, style, list(zip(slices.middles(), _whole(found), strict=True)))
         for (name, style), found in counted.items()
     ]
 
@@ -79,27 +79,24 @@ def _whole(counts: Sequence[int]) -> list[float | None]:
     return shown
 
 
-def lengths(figures: Figures, which: str, stretches: Stretches) -> list[Line]:
+def lengths(figures: Figures, which: str, slices: TimeSlices) -> list[Line]:
     """The percentiles of a length (wait, run or end) over time."""
     table, moment, column = {
         "wait": (figures.attempts, "ended", "waited"),
         "run": (figures.attempts, "ended", "ran"),
         "end": (figures.messages, "settled", "took"),
     }[which]
-    groups = stretches.grouped(table.numbers(moment), table.numbers(column))
+    groups = slices.grouped(table.numbers(moment), table.numbers(column))
     parts = [_quantiles(group) for group in groups]
     return [
         Line(
             name,
             _STYLES[place],
-            [
-                (at, None if found is None else found[place])
-                for at, found in zip(stretches.middles(), parts, strict=True)
-            ],
+            [(at, None if found is None else found[place]) for at, found in zip(slices.middles(), parts, strict=True)],
         )
-        for place, (name, _) in enumerate(PARTS)
+        for place, (name, _) in enumerate(PERCENTILES)
     ]
 
 
 def _quantiles(group: Numbers) -> Sequence[float] | None:
-    return [float(part) for part in np.quantile(group, [share for _, share in PARTS])] if len(group) else None
+    return [float(part) for part in np.quantile(group, [share for _, share in PERCENTILES])] if len(group) else None

@@ -22,7 +22,7 @@ from astyqueue.units import BEGINNING, SECOND, MonotonicUs
 
 #: The pause after a rejected login at a node: checking a password is expensive for a server, and clients are many.
 _PAUSE: Final = 10 * SECOND
-_WATCH: Final = SystemClock()
+_REAL_TIME: Final = SystemClock()
 
 
 class PasswordInFile(AuthProvider):  # type: ignore[misc] # the driver has no types
@@ -64,12 +64,12 @@ class PatientConnection(DefaultConnection):  # type: ignore[misc] # the driver h
         A login rejected at this node within the last 10 s is rejected without a request.
         """
         until, reason = cls.refused.get(endpoint, (BEGINNING, ""))
-        if _WATCH.monotonic() < until:
+        if _REAL_TIME.monotonic() < until:
             raise LoginRefused(reason, endpoint)
         try:
             made: PatientConnection = super().factory(endpoint, timeout, *args, **settings)
         except AuthenticationFailed as error:
-            cls.refused[endpoint] = _WATCH.monotonic() + _PAUSE, str(error)
+            cls.refused[endpoint] = _REAL_TIME.monotonic() + _PAUSE, str(error)
             raise LoginRefused(str(error), endpoint) from error
         return made
 

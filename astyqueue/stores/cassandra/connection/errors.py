@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import Final, NamedTuple
 
 from cassandra import (
@@ -49,6 +50,14 @@ _TOMBSTONES: Final = 0x0001
 _FOR_NO_REASON: Final = 0x0000
 _TOO_STRICT: Final = "'astyqueue doctor' lists the limits of the server that are too strict"
 _MISSING: Final = ("does not exist", "unconfigured table")
+
+
+class RequestKind(Enum):
+    """What a request does: a read, a plain write, or a commit, which replicas agree on (Paxos)."""
+
+    READ = "read"
+    SEND = "send"
+    COMMIT = "commit"
 
 
 class _Refusal(NamedTuple):
@@ -99,18 +108,18 @@ def may_be_decided(error: Exception) -> bool:
 
 
 def failure_of_change(
-    error: Exception, place: str, *, nodes: int = 1, plain: bool = False, commit: bool = False
+    error: Exception, place: str, *, nodes: int = 1, kind: RequestKind | None = None
 ) -> AstyqueueError:
-    """The error to raise for the driver's error in a send or a commit; OutcomeUnknown unless it surely changed nothing.
+    """The error to raise for the driver's error in a send, a commit, or a change of the schema, which has no `kind`.
 
-    With several `nodes`, one that did not begin says nothing about the others, which have not answered yet. An
-    overloaded coordinator does not begin a `plain` send; a commit may be past its Paxos agreement when it raises that.
-    A `commit` may also be when too few replicas are alive for plain writes.
+    OutcomeUnknown unless it surely changed nothing. With several `nodes`, one that did not begin says nothing about the
+    others, which have not answered yet. An overloaded coordinator does not begin a send; a commit may be past its Paxos
+    agreement when it raises that. It may also be when too few replicas are alive for plain writes.
     """
     if isinstance(error, _REFUSED):
         return _refused(error, place)
-    not_tried = isinstance(error, _NOT_TRIED) or (plain and isinstance(error, _NOT_BEGUN))
-    not_tried = not_tried and not (commit and may_be_decided(error))
+    not_tried = isinstance(error, _NOT_TRIED) or (kind is RequestKind.SEND and isinstance(error, _NOT_BEGUN))
+    not_tried = not_tried and not (kind is RequestKind.COMMIT and may_be_decided(error))
     if not_tried and (nodes <= 1 or isinstance(error, NoHostAvailable)):
         return StoreUnavailable(f"{place}: {describe(error)}. Nothing was changed; try again")
     return OutcomeUnknown(

@@ -271,7 +271,7 @@ def agreement(up: Sequence[Node]) -> Finding:
     return Finding(subject, Severity.WARNING, fact, reason, remedy)
 
 
-def replication(dc: str, kept: keyspace.Kept, *, nodes: int) -> Iterator[Finding]:
+def replication(dc: str, kept: keyspace.StoredKeyspace, *, nodes: int) -> Iterator[Finding]:
     """Whether stored data survive the loss of a node, and stay available with one node down."""
     copies = kept.copies(dc)
     yield _copies(dc, copies, nodes)

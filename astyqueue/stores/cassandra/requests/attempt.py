@@ -17,7 +17,7 @@ from cassandra.query import Statement
 
 from astyqueue.clock import SystemClock
 from astyqueue.stores.cassandra.connection.cluster import Wary
-from astyqueue.stores.cassandra.connection.errors import may_be_decided
+from astyqueue.stores.cassandra.connection.errors import RequestKind, may_be_decided
 from astyqueue.stores.cassandra.requests.speculation import Speculation
 from astyqueue.units import SECOND, MonotonicUs
 from astyqueue.waiting import Wakeup
@@ -27,7 +27,7 @@ T = TypeVar("T")
 REQUEST_SECONDS: Final = 2.0
 #: The wait before a retry when the driver has no connection.
 _RETRY: Final = SECOND // 50
-WATCH: Final = SystemClock()
+REAL_TIME: Final = SystemClock()
 
 
 class Pause(NamedTuple):
@@ -47,7 +47,7 @@ def carried_out(steps: RequestSteps[T]) -> T:
         while True:
             awaited = next(steps)
             if isinstance(awaited, Pause):
-                Wakeup(WATCH).wait(awaited.until)
+                Wakeup(REAL_TIME).wait(awaited.until)
             # An answer needs no wait here: the steps go on with its `result`, which waits for it.
     except StopIteration as finished:
         outcome: T = finished.value
@@ -69,8 +69,7 @@ class Attempt:
         statement: Statement,
         profile: ExecutionProfile,
         *,
-        reading: bool = False,
-        commit: bool = False,
+        kind: RequestKind,
         speculation: Speculation | None = None,
         paging_state: bytes | None = None,
     ) -> None:
@@ -82,11 +81,10 @@ class Attempt:
         self._session = session
         self._statement = statement
         self._profile = profile
-        self._reading = reading
-        self._commit = commit
+        self._kind = kind
         self._speculation = speculation
         self._paging_state = paging_state
-        self._until = WATCH.monotonic() + int(REQUEST_SECONDS * SECOND)
+        self._until = REAL_TIME.monotonic() + int(REQUEST_SECONDS * SECOND)
         self._unable: set[Host] = set()
         self._future = self._begun()
 
@@ -96,7 +94,7 @@ class Attempt:
             yield self._future
             if (answer := self._answer()) is not None:
                 return answer
-            yield Pause(WATCH.monotonic() + _RETRY)
+            yield Pause(REAL_TIME.monotonic() + _RETRY)
             self._future = self._begun()
 
     def next_page(self, answer: ResultSet) -> Attempt | None:
@@ -111,7 +109,7 @@ class Attempt:
             self._session,
             self._statement,
             self._profile,
-            reading=self._reading,
+            kind=self._kind,
             speculation=self._speculation,
             paging_state=answer.paging_state,
         )
@@ -123,14 +121,15 @@ class Attempt:
         except (OperationTimedOut, ConnectionException, Timeout) as error:
             if not isinstance(error, ConnectionException):
                 self._demote()
-            if self._is_over or not self._reading:
+            if self._is_over or self._kind is not RequestKind.READ:
                 raise
         except NoHostAvailable:
             if self._is_over:
                 raise
         except Unavailable as error:
             self._demote()
-            if self._is_over or not self._is_news() or (self._commit and may_be_decided(error)):
+            may_be = self._kind is RequestKind.COMMIT and may_be_decided(error)
+            if self._is_over or not self._is_news() or may_be:
                 raise
         except (OverloadedErrorMessage, IsBootstrappingErrorMessage):
             self._demote()
@@ -145,13 +144,13 @@ class Attempt:
         asked = self._future.attempted_hosts
         if self._speculation is None or not asked:
             return
-        took = WATCH.monotonic() - self._began
+        took = REAL_TIME.monotonic() - self._began
         if self._speculation.answered(asked[0], took, in_time=len(set(asked)) == 1):
             self._ask_last([asked[0]])
 
     @property
     def _is_over(self) -> bool:
-        return self._session.is_shutdown or WATCH.monotonic() >= self._until
+        return self._session.is_shutdown or REAL_TIME.monotonic() >= self._until
 
     def _is_news(self) -> bool:
         """Whether the only node tried reported this for the first time.
@@ -182,7 +181,7 @@ class Attempt:
             choosing.was_silent(nodes)
 
     def _begun(self) -> ResponseFuture:
-        self._began = WATCH.monotonic()
+        self._began = REAL_TIME.monotonic()
         if self._speculation is not None:
             self._speculation.asked()
         return self._session.execute_async(

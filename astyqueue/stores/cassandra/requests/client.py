@@ -15,6 +15,7 @@ from astyqueue.store import Batch, Column, Committed, Expectation, Outcome, Refu
 from astyqueue.stores import column_name_codec
 from astyqueue.stores.cassandra.connection.errors import (
     FAILURES,
+    RequestKind,
     failure_of_change,
     failure_of_read,
     failure_to_prepare,
@@ -97,13 +98,13 @@ class Conversation:
         changes = [
             queries.sent(self._statements[batch.table], batch) for batch in batches if batch.puts or batch.deletes
         ]
-        asked = [self._attempt(change, self._sending) for change in changes]
+        asked = [self._attempt(change, self._sending, RequestKind.SEND) for change in changes]
         errors: list[AstyqueueError] = []
         for each in asked:
             try:
                 yield from each.result()
             except FAILURES as error:
-                failure = failure_of_change(error, self._place, nodes=each.nodes, plain=True)
+                failure = failure_of_change(error, self._place, nodes=each.nodes, kind=RequestKind.SEND)
                 failure.__cause__ = error
                 errors.append(failure)
         if errors:
@@ -114,26 +115,25 @@ class Conversation:
         """See `Store.commit`."""
         column_name_codec.committed_changes(batch, expects)
         _countable(batch, expects)
-        asked = self._attempt(queries.committed(self._statements[batch.table], batch, expects), self._committing)
+        change = queries.committed(self._statements[batch.table], batch, expects)
+        asked = self._attempt(change, self._committing, RequestKind.COMMIT)
         try:
             answer = yield from asked.result()
         except FAILURES as error:
-            raise failure_of_change(error, self._place, nodes=asked.nodes, commit=True) from error
+            raise failure_of_change(error, self._place, nodes=asked.nodes, kind=RequestKind.COMMIT) from error
         rows = answer.current_rows
         if rows[0][0]:
             return Committed()
-        return Refused(
-            queries.present(expects, [row for row in rows if len(row) > 1])
-        )  # a row of one value: no column exists
+        # A row of one value: no column exists.
+        return Refused(queries.present(expects, [row for row in rows if len(row) > 1]))
 
     def _ask(self, wanted: Wanted, *, exact: bool) -> list[Attempt]:
         profile = self._reading_exactly if exact else self._reading
         asked = queries.questions(self._statements[wanted.table], wanted, exact=exact)
-        return [self._attempt(each, profile, reading=True) for each in asked]
+        return [self._attempt(each, profile, RequestKind.READ) for each in asked]
 
-    def _attempt(self, statement: Statement, profile: ExecutionProfile, *, reading: bool = False) -> Attempt:
-        commit = profile is self._committing
-        return Attempt(self._session, statement, profile, reading=reading, commit=commit, speculation=self._speculation)
+    def _attempt(self, statement: Statement, profile: ExecutionProfile, kind: RequestKind) -> Attempt:
+        return Attempt(self._session, statement, profile, kind=kind, speculation=self._speculation)
 
     def _profile(self, level: int, **settings: object) -> ExecutionProfile:
         """An execution profile with the load balancing of the session."""

@@ -10,7 +10,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from cassandra.cluster import ResponseFuture
 
-from astyqueue.stores.cassandra.requests.attempt import WATCH, Pause, RequestSteps
+from astyqueue.stores.cassandra.requests.attempt import REAL_TIME, Pause, RequestSteps
 from astyqueue.stores.threadsafe_calls import LoopCalls
 from astyqueue.units import SECOND
 
@@ -88,7 +88,7 @@ class _LoopRequest(Generic[T]):
     def _has_come(self, awaited: ResponseFuture | Pause) -> bool:
         """Whether the steps need not wait; otherwise they are carried on later."""
         if isinstance(awaited, Pause):
-            self._requests.loop.call_later((awaited.until - WATCH.monotonic()) / SECOND, self.advance)
+            self._requests.loop.call_later((awaited.until - REAL_TIME.monotonic()) / SECOND, self.advance)
             return False
         self._awaited, self._asking = awaited, get_ident()
         awaited.add_callbacks(self._on_answer, self._on_answer, callback_args=(awaited,), errback_args=(awaited,))

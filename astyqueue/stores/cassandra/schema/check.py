@@ -28,14 +28,14 @@ _SEE_OPTIONS: Final = "docs/how-to/production.md#table-options"
 _SEE: Final = {_GC_GRACE: SEE_DELETES, **dict.fromkeys(("compaction", "speculative_retry", _TTL), _SEE_OPTIONS)}
 
 
-class Kept(NamedTuple):
+class StoredTable(NamedTuple):
     """A table as the server has it; columns in the words of `Table`, options as text."""
 
     columns: Mapping[str, str]
     options: Mapping[str, Option]
 
 
-def verify_table(keyspace: str, wanted: Table, kept: Kept | None) -> list[Finding]:
+def verify_table(keyspace: str, wanted: Table, kept: StoredTable | None) -> list[Finding]:
     """One finding for each difference, or a single `ok`."""
     subject = f'table "{keyspace}"."{wanted.name}"'
     if kept is None:
@@ -45,7 +45,7 @@ def verify_table(keyspace: str, wanted: Table, kept: Kept | None) -> list[Findin
     return differences or [ok(subject, "columns and options are as they should be")]
 
 
-def _columns(subject: str, wanted: Table, kept: Kept) -> Iterator[Finding]:
+def _columns(subject: str, wanted: Table, kept: StoredTable) -> Iterator[Finding]:
     reason = "astyqueue cannot work with this table"
     for name, words in wanted.columns.items():
         if name not in kept.columns:
@@ -71,7 +71,7 @@ def _columns(subject: str, wanted: Table, kept: Kept) -> Iterator[Finding]:
         )
 
 
-def _options(subject: str, keyspace: str, tables: tuple[Table, Kept]) -> Iterator[Finding]:
+def _options(subject: str, keyspace: str, tables: tuple[Table, StoredTable]) -> Iterator[Finding]:
     wanted, kept = tables
     for name, value in wanted.options.items():
         there = kept.options.get(name, "")

@@ -32,7 +32,7 @@ class HomeDataCentre:
         return cls(dc if levels.is_local else "", levels.consistency, levels.serial)
 
     @classmethod
-    def kept(cls, dc: str, levels: str) -> Self:
+    def parse(cls, dc: str, levels: str) -> Self:
         """The home as read from the table of versions."""
         consistency, _, serial = levels.partition("/")
         return cls(dc, consistency, serial)

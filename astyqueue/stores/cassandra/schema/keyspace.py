@@ -49,14 +49,14 @@ class Keyspace:
         }
         return f'CREATE KEYSPACE IF NOT EXISTS "{checked_keyspace(self.name)}" WITH {self._options(copies)}'
 
-    def differs(self, kept: Kept, data_centres: set[str]) -> str:
+    def differs(self, kept: StoredKeyspace, data_centres: set[str]) -> str:
         """The one statement that makes an existing keyspace as wanted; empty if it is."""
         copies = self.replication or kept.replication
         if (_written_out(copies, data_centres), self.durable) == (kept.replication, kept.durable):
             return ""
         return f'ALTER KEYSPACE "{self.name}" WITH {self._options(copies)}'
 
-    def change(self, kept: Kept, data_centres: set[str]) -> str:
+    def change(self, kept: StoredKeyspace, data_centres: set[str]) -> str:
         """The steps, in order, that make an existing keyspace as wanted; empty if it is.
 
         The number of copies changes by one at a time, with a repair after each step.
@@ -82,7 +82,7 @@ class Keyspace:
         return f"replication = {{{pairs}}} AND durable_writes = {str(self.durable).lower()}"
 
 
-class Kept(NamedTuple):
+class StoredKeyspace(NamedTuple):
     """The keyspace on the server, its replication class by its short name."""
 
     replication: dict[str, str]

@@ -10,7 +10,7 @@ from cassandra.pool import Host
 from cassandra.query import SimpleStatement, named_tuple_factory
 
 from astyqueue.stores.cassandra.schema import keyspace
-from astyqueue.stores.cassandra.schema.check import Kept
+from astyqueue.stores.cassandra.schema.check import StoredTable
 from astyqueue.stores.cassandra.schema.files import Option, in_words
 from astyqueue.stores.cassandra.schema.home_data_centre import READ_HOME, HomeDataCentre
 
@@ -77,14 +77,14 @@ class Catalog:
         self._inquiry = inquiry
         self.name = inquiry.keyspace
 
-    def keyspace(self) -> keyspace.Kept | None:
+    def keyspace(self) -> keyspace.StoredKeyspace | None:
         """The keyspace; None if it does not exist."""
         found = self._inquiry.anyone(_KEYSPACE, self._inquiry.keyspace)
         if not found:
             return None
         kept = {str(name): str(value) for name, value in dict(found[0].replication).items()}
         kept["class"] = kept.get("class", "").rpartition(".")[2]
-        return keyspace.Kept(kept, found[0].durable_writes)
+        return keyspace.StoredKeyspace(kept, found[0].durable_writes)
 
     def here(self) -> str:
         """The data centre of the nodes that answer this session."""
@@ -99,14 +99,14 @@ class Catalog:
         """The stored home, by a majority of all copies."""
         return _home(self._inquiry.inside(READ_HOME))
 
-    def tables(self) -> dict[str, Kept]:
+    def tables(self) -> dict[str, StoredTable]:
         """All tables of the keyspace, by name."""
         columns: dict[str, dict[str, str]] = {}
         for row in self._inquiry.anyone(_COLUMNS, self._inquiry.keyspace):
             words = f"{row.type}, {in_words(row.kind, row.position, row.clustering_order)}"
             columns.setdefault(row.table_name, {})[row.column_name] = words
         return {
-            row.table_name: Kept(
+            row.table_name: StoredTable(
                 columns.get(row.table_name, {}), {name: _option(value) for name, value in row._asdict().items()}
             )
             for row in self._inquiry.anyone(_TABLES, self._inquiry.keyspace)
@@ -118,7 +118,7 @@ class Catalog:
 
 
 def _home(found: list[Any]) -> HomeDataCentre | None:
-    return HomeDataCentre.kept(found[0].file, found[0].owner) if found else None
+    return HomeDataCentre.parse(found[0].file, found[0].owner) if found else None
 
 
 def _option(value: object) -> Option:
