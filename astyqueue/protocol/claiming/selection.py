@@ -24,9 +24,9 @@ from astyqueue.units import SECOND
 AHEAD_AT_MOST: Final = 50 * 60 * SECOND
 #: Why an expired message is a dead letter.
 EXPIRED: Final = "it was not handed out before the moment it expires"
-#: Messages that expired in a larger claim are claimed again in groups of this size; those of a smaller claim, one by
-#: one.
-SUSPECT_GROUP: Final = 20
+#: The messages of an expired lease on more than this many are claimed again under timers of this many; those of a
+#: smaller one, each under its own.
+REDELIVERED_TOGETHER: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +75,9 @@ class LapsedEntry(NamedTuple):
     holder: str
 
 
-#: A part of the messages that expired together: their timer, and the part's number within it.
+#: A part of the messages whose lease expired: their timer, and the part's number within it.
 Part = tuple[Name, int]
-#: The messages that share a timer: fresh ones of one lease (microseconds), or a part of those that expired together.
+#: The messages that share a timer: fresh ones of one lease (microseconds), or a part of those whose lease expired.
 Share = tuple[int, Part | None]
 
 
@@ -328,7 +328,8 @@ def expired_leases(timers: list[Timer], now: int, *, top: int, room: int) -> Exp
     An expired lease counts as an attempt only if the message was alone: its holder had no other lease, and no other
     lease of that holder expired with it. A message that was alone in its timer but not in its process is a suspect: the
     next process to claim it must hold no other lease, and claims none beside it, so that a message that crashes its
-    worker never dead-letters others. What expires with that one had expired before, and its holder lived on.
+    worker never dead-letters others. If another lease of that holder is found expired beside it, that had expired
+    before the suspect was claimed, and the holder lived on.
     """
     found = ExpiredLeases()
     if not timers:
@@ -361,7 +362,7 @@ def _of_timer(timer: Timer, now: int, *, company: bool) -> list[Redelivery]:
     if timer.state != State.LEASED:
         return marked + [Redelivery(entry, timer, None) for entry in timer.entries]
     if timer.made_for > 1:
-        width = SUSPECT_GROUP if timer.made_for > SUSPECT_GROUP else 1
+        width = REDELIVERED_TOGETHER if timer.made_for > REDELIVERED_TOGETHER else 1
         return marked + [
             Redelivery(entry, timer, (timer.name, index // width)) for index, entry in enumerate(timer.entries)
         ]

@@ -154,7 +154,7 @@ def _split(packed: bytes, count: int) -> tuple[Id, ...]:
 
 
 def group_hash(group: str) -> int:
-    """A message group as timers store it, never 0. Two groups with one hash are treated as one: they share a lane."""
+    """A message group as timers store it, never 0. Two groups with one hash are treated as one group."""
     return int.from_bytes(hashlib.blake2b(group.encode(), digest_size=_HASH).digest()) or 1
 
 

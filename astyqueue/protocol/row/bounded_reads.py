@@ -114,7 +114,10 @@ class ScanWindow:
 
 
 class BoundedRead(NamedTuple):
-    """The columns read. `long`: tombstones forced the read to be split into parts."""
+    """The columns read.
+
+    `long`: by the rate of ids seen here, or because the store aborted a read, one read would pass too many tombstones.
+    """
 
     columns: list[Column]
     long: bool
@@ -151,7 +154,7 @@ def read_in_pages(wanted: Slice, page: int, strides: ScanWindow, *, exact: bool 
 class SlicedScan:
     """One slice, read step by step: up to `end` in parts, the rest in one read.
 
-    The last part and the rest share one read, unless the rest is to be read `apart`. `long`: tombstones forced parts.
+    The last part and the rest share one read, unless the rest is to be read `apart`. `long`: as of `BoundedRead`.
     """
 
     wanted: Slice

@@ -153,7 +153,7 @@ class BatchRecord(NamedTuple):
 def begin_batch(process: Client, *, queue: str, source: str, batch: str) -> Steps[BatchRecord]:
     """The record of a batch as its first process wrote it; writes it if there is none.
 
-    Raises StoreUnavailable after 50 attempts that were refused or had an unknown outcome.
+    Raises StoreUnavailable after 50 refused attempts, or OutcomeUnknown if the outcome of one of them is unknown.
     """
     row, began = batches_row(queue, source), _encode(BatchRecord(process.now(), ended=False))
     cell = yield from update(

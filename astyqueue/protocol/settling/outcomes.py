@@ -149,7 +149,7 @@ class SettlePlan:
 
     @property
     def decided(self) -> list[Id]:
-        """The messages of the timer that have an outcome in this plan, or that no process wanted to settle."""
+        """The messages of the timer that have an outcome in this plan."""
         kept = {entry.id for entry in self.left.entries} if self.left else frozenset[Id]()
         return [entry.id for entry in self.timer.entries if entry.id not in kept]
 

@@ -1,11 +1,10 @@
 """Decides the row of a message: by its time and key, by its key alone, one row for all, or by a user's function.
 
 Messages without a key go to the concurrency shards in turn, unless a function or "single" decides. A batch is one row,
-so the messages of one call go in runs: the first part to one shard, the next part to the next, with runs worth a batch.
-All messages of a group are in one row, the home row of the group, whatever the rule and their keys. Messages with
-unique keys and schedules are not placed here: they are stored in the home row of their key, so that one commit of one
-row keeps their promises. A search by key uses the hints that were written at sending, wherever messages
-are.
+so the messages of one call go in runs of adjacent messages, one shard for every 50 messages. All messages of a group
+are in one row, the home row of the group, whatever the rule and their keys. Messages with unique keys and schedules are
+not placed here: they are stored in the home row of their key, so that one commit of one row keeps their promises. A
+search by key uses the hints that were written at sending, wherever messages are.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from astyqueue.model.message import PreparedMessage
 from astyqueue.model.settings import BY_KEY, FUNCTION, SINGLE
 from astyqueue.protocol.layout.rows import Ring
 
-#: The length of a run: fewer messages are not worth a batch of their own in another shard.
+#: A call with n messages uses ceil(n / 50) shards, at most all of them, in runs of nearly equal length.
 RUN: Final = 50
 #: A function is called twice for this number of messages, to check that its answers agree.
 _ASKED_TWICE: Final = 100

@@ -1,6 +1,7 @@
-"""Sends: checks messages, gives them ids and rows, and inserts them, without reads and without locks.
+"""Sends: checks messages, gives them ids and rows, and inserts them.
 
-`Producer.send` is the way of one message from its caller to the store and to the consumers that wait for it.
+Messages with unique keys need a commit; the insert of all others neither reads nor conflicts. `Producer.send` is the
+way of one message from its caller to the store and to the consumers that wait for it.
 """
 
 from __future__ import annotations
