@@ -186,16 +186,16 @@ class MessageQueue(QueueAdmin):
         return Deliveries(receive, self._keep, self._later if several else None)
 
     async def _receive(self, limit: int, wait: int | None, *, renew: bool = False) -> Received:
-        core, order = self.core, ReceiveRequest(limit, wait, self.delivery, renew)
+        core, request = self.core, ReceiveRequest(limit, wait, self.delivery, renew)
         try:
-            taken = await self.run(core.take(order))
+            taken = await self.run(core.take(request))
         except asyncio.CancelledError:
-            core.give_back(order)
-            if order.given_back:  # perhaps no other task takes part, and would commit it
-                await complete(lambda: self.run(core.claimer.flush(order.given_back)))
+            core.give_back(request)
+            if request.given_back:  # perhaps no other task takes part, and would commit it
+                await complete(lambda: self.run(core.claimer.flush(request.given_back)))
             raise
         except BaseException:  # an interrupt may come when the steps have ended
-            core.give_back(order)
+            core.give_back(request)
             raise
         return Received(cast("list[Delivery]", taken), self._settle, self.terms, core.claimer.give_back)
 

@@ -175,11 +175,11 @@ class MessageQueue(QueueAdmin):
         return delivery_loop(receive, self._keeper, self._later if several else None)
 
     def _receive(self, limit: int, wait: int | None, *, renew: bool = False) -> Received:
-        core, order = self.core, ReceiveRequest(limit, wait, self.delivery, renew)
+        core, request = self.core, ReceiveRequest(limit, wait, self.delivery, renew)
         try:
-            taken = self.run(core.take(order))
+            taken = self.run(core.take(request))
         except BaseException:  # an interrupt or a cancellation may come when the steps have ended
-            core.give_back(order)
+            core.give_back(request)
             raise
         return Received(cast("list[Delivery]", taken), self._settle, self.terms, core.claimer.give_back)
 

@@ -269,31 +269,34 @@ class QueueRuntime:
             claimer=self.claimer,
         )
 
-    def take(self, order: ReceiveRequest) -> Steps[list[BaseDelivery]]:
+    def take(self, request: ReceiveRequest) -> Steps[list[BaseDelivery]]:
         """Deliveries for one consumer; if it is cancelled while it waits, those it just got are given back at once.
 
         A caller that is cancelled after these steps ended, but before it has the result, must call `give_back`.
         """
-        check_count(order.limit, "deliveries cannot be received")
-        taken = order.taken
-        until = None if order.wait is None else self.clock.monotonic() + order.wait
+        check_count(request.limit, "deliveries cannot be received")
+        taken = request.taken
+        until = None if request.wait is None else self.clock.monotonic() + request.wait
         waiter = Waiter(
-            lambda: order.limit - len(taken), taken.extend, delivery_factory=order.delivery_factory, renew=order.renew
+            lambda: request.limit - len(taken),
+            taken.extend,
+            delivery_factory=request.delivery_factory,
+            renew=request.renew,
         )
         try:
             yield from self.claimer.take(waiter, lambda: bool(taken), until=until)
         except BaseException:
-            self.give_back(order)
+            self.give_back(request)
             raise
         if not taken:
             self.claimer.stats.add("empty_polls")
         return taken
 
-    def give_back(self, order: ReceiveRequest) -> None:
+    def give_back(self, request: ReceiveRequest) -> None:
         """Give back the deliveries of a request whose caller will never see them: the next leader commits that."""
-        while order.taken:
-            order.given_back.append(order.taken.pop())
-            self.claimer.give_back(order.given_back[-1])
+        while request.taken:
+            request.given_back.append(request.taken.pop())
+            self.claimer.give_back(request.given_back[-1])
 
     def configure(self, options: Mapping[str, object]) -> Steps[Settings]:
         """Change the queue's behaviour, in this process at once and in others within ten seconds."""

@@ -74,10 +74,10 @@ class Row:
     def look(self) -> Steps[ClaimResult]:
         """Claim, and go on while there is more to pass: without cursors the way to the head is long."""
         behaviour = self.queue.settings.behaviour
-        order = ClaimRequest(MOST, behaviour.lease_us, behaviour.max_attempts)
-        claimed = yield from claim(self.queue.core.process, self.snapshot, order)
+        request = ClaimRequest(MOST, behaviour.lease_us, behaviour.max_attempts)
+        claimed = yield from claim(self.queue.core.process, self.snapshot, request)
         while claimed.more and not claimed.claims:
-            claimed = yield from claim(self.queue.core.process, self.snapshot, order)
+            claimed = yield from claim(self.queue.core.process, self.snapshot, request)
         return claimed
 
     def _ack(self, claimed: ClaimResult) -> Steps[None]:

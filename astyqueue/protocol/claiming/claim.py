@@ -75,17 +75,17 @@ class ClaimResult:
 def claim(
     process: Client,
     snapshot: RowSnapshot,
-    order: ClaimRequest,
+    request: ClaimRequest,
     *,
     settling: Sequence[SettleRequest] = (),
     into: ClaimResult | None = None,
 ) -> Steps[ClaimResult]:
-    """Lease up to `order.want` due messages of a row, and settle others of it in the same commit if it is applied.
+    """Lease up to `request.want` due messages of a row, and settle others of it in the same commit if it is applied.
 
     Settles never wait for a claim: when the commit is refused, they are committed alone at once. If an error or a
     cancellation stops these steps, the snapshot is forgotten, not wrong, and `into` has what was settled until then.
     """
-    claiming = _Claiming(process, snapshot, order, list(settling), into or ClaimResult())
+    claiming = _Claiming(process, snapshot, request, list(settling), into or ClaimResult())
     try:
         if claiming.settling > _CHANGES or any(map(_elsewhere, settling)):
             yield from claiming.settle_alone()
@@ -121,7 +121,7 @@ class _Claiming(HeaderCommits[_ClaimCommit]):
 
     process: Client
     snapshot: RowSnapshot
-    order: ClaimRequest
+    request: ClaimRequest
     waiting: list[SettleRequest]
     claimed: ClaimResult
     header: Header = field(init=False)
@@ -153,7 +153,7 @@ class _Claiming(HeaderCommits[_ClaimCommit]):
         if self.snapshot.ids_scanned < WORTH_STORING or known is None or timers is None:
             return  # a floor may rise only where all timers are known
         current = [list(cursors) for cursors in self.snapshot.scans.cursors]
-        picked = ClaimPlan(self.order, self.process.now(), 0, known, timers, cursors=current)
+        picked = ClaimPlan(self.request, self.process.now(), 0, known, timers, cursors=current)
         yield from self.commit(_ClaimCommit(picked, [], [], [], []))
 
     def plan(self) -> Steps[_ClaimCommit | None]:
@@ -162,7 +162,7 @@ class _Claiming(HeaderCommits[_ClaimCommit]):
             return None
         worked = [plan_settle(self.process, settlement.timer, settlement.outcomes) for settlement in self.waiting]
         picked = yield from scan_row(
-            self.process.now(), self.snapshot, self.order, settling=worked, burials=_CHANGES - self.settling
+            self.process.now(), self.snapshot, self.request, settling=worked, burials=_CHANGES - self.settling
         )
         self.claimed.more, self.claimed.suspect = picked.more, picked.suspect
         if not picked.anything and not any(part.sooner for part in worked):
@@ -193,7 +193,7 @@ class _Claiming(HeaderCommits[_ClaimCommit]):
             change.put_timer(timer)
         for name, value in plan.picked.dead.items():
             change.put(name, value)
-        change.delete(*plan.picked.consumed, *self.order.unlocks)
+        change.delete(*plan.picked.consumed, *self.request.unlocks)
         self.header = self._raised(plan)
         change.raise_header(plan.picked.known.value, self.header)
         return change
@@ -210,7 +210,7 @@ class _Claiming(HeaderCommits[_ClaimCommit]):
             dues += [timer.due for timer in (*part.moved, *part.sooner)]
         known = plan.picked.timers.next_due()
         floor = min(dues if known is None else [known, *dues], default=plan.picked.now)
-        owner = self.process.name if self.order.leases and (self.order.keeps or plan.picked.room > 0) else ""
+        owner = self.process.name if self.request.leases and (self.request.keeps or plan.picked.room > 0) else ""
         version, cursors = plan.picked.known.decoded.version + 1, tuple(map(tuple, self.snapshot.scans.cursors))
         return Header(version, floor, self.process.nonce(), owner, cursors)
 
@@ -306,7 +306,7 @@ class _Claiming(HeaderCommits[_ClaimCommit]):
         """
         self.claimed.refused += 1
         yield from self.settle_alone()
-        return refused < _TRIES and not (self.order.yields and self.unanswered.error is None)
+        return refused < _TRIES and not (self.request.yields and self.unanswered.error is None)
 
 
 def _blocked(process: Client, picked: ClaimPlan) -> tuple[list[Timer], list[Timer]]:

@@ -41,7 +41,7 @@ _LATE: Final = 1_000
 def scan_row(
     now: int,
     snapshot: RowSnapshot,
-    order: ClaimRequest,
+    request: ClaimRequest,
     *,
     settling: Sequence[SettlePlan] = (),
     burials: int = MOST,
@@ -63,12 +63,14 @@ def scan_row(
     snapshot.apply_settles()
     timers = yield from load_snapshot(snapshot, now)
     snapshot.hold_back(now)
-    picked = ClaimPlan(order, now, min(order.want, most), snapshot.loaded_header, timers, burials=burials)
+    picked = ClaimPlan(request, now, min(request.want, most), snapshot.loaded_header, timers, burials=burials)
     picked.cursors = [list(cursors) for cursors in snapshot.scans.cursors]
     if timers.groups:
         picked.ending = {name.id for plan in settling for name in (*plan.acked, *plan.dead)}
     due = _due(snapshot, picked, settling)
-    if due.suspects and order.in_hand:  # settles do not bump the header, so it may be gone: check before pausing for it
+    if (
+        due.suspects and request.in_hand
+    ):  # settles do not bump the header, so it may be gone: check before pausing for it
         snapshot.timers = None
         picked.timers = yield from load_snapshot(snapshot, now)
         due = _due(snapshot, picked, settling)
@@ -123,7 +125,7 @@ def _take_suspect(snapshot: RowSnapshot, picked: ClaimPlan, suspects: list[Redel
 
     What waits beside it was not read, so there may be more.
     """
-    if picked.order.in_hand == 0:
+    if picked.request.in_hand == 0:
         picked.more = True
         first = suspects[0]
         picked.room = min(1, picked.room)
@@ -266,7 +268,7 @@ def _late(snapshot: RowSnapshot, picked: ClaimPlan, scan: int) -> Steps[None]:
     if complete:
         picked.late_scans.append(scan)
     if scan == SCANS - 1 and all(cursors[scan] == cursors[0] for cursors in snapshot.scans.cursors):
-        snapshot.ids_scanned += WORTH_STORING if picked.order.ends_soon else snapshot.claimed_since_late_scan
+        snapshot.ids_scanned += WORTH_STORING if picked.request.ends_soon else snapshot.claimed_since_late_scan
         snapshot.claimed_since_late_scan = 0
 
 

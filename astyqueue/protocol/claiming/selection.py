@@ -95,7 +95,7 @@ class ClaimPlan:
     not claimed.
     """
 
-    order: ClaimRequest
+    request: ClaimRequest
     now: int
     room: int
     known: KnownHeader
@@ -158,7 +158,7 @@ class ClaimPlan:
     @property
     def alone(self) -> bool:
         """Whether its one message will be the only one that this process has leased."""
-        return self.order.in_hand == 0 and not self.at_most_once and sum(map(len, self.leased.values())) == 1
+        return self.request.in_hand == 0 and not self.at_most_once and sum(map(len, self.leased.values())) == 1
 
     def take(self, entry: Entry, value: bytes, part: Part | None = None, *, scanned: Id | None = None) -> bool:
         """Plan to lease, hide or dead-letter one message; False if this commit has no room for it.
@@ -184,7 +184,7 @@ class ClaimPlan:
         waits = group != 0 and self._waits(entry)
         if envelope.sent > self.now + AHEAD_AT_MOST and not waits:
             return self._put_off(entry, envelope.sent - AHEAD_AT_MOST)
-        may_end = envelope.expires is not None or self.order.expires_cap or entry.spent
+        may_end = envelope.expires is not None or self.request.expires_cap or entry.spent
         if may_end and (end := self._end(entry, envelope)):
             return self._add_dead(entry, *end, envelope=envelope)
         if waits:
@@ -193,7 +193,7 @@ class ClaimPlan:
             self.groups_taken.add(group)
         held = ClaimedMessage(entry, envelope)
         self.room -= 1
-        lease = self.order.lease if envelope.lease is None else min(envelope.lease, self.order.lease_cap)
+        lease = self.request.lease if envelope.lease is None else min(envelope.lease, self.request.lease_cap)
         if lease == 0:
             self.at_most_once.append(held)
             self.along[entry.id] = settle_effects(entry.priority, entry.id, envelope)
@@ -203,13 +203,13 @@ class ClaimPlan:
 
     def _end(self, entry: Entry, envelope: Envelope) -> tuple[str, str] | None:
         """The kind and reason of the dead letter that a message becomes instead of being leased; None for no such."""
-        cap = self.order.expires_cap
+        cap = self.request.expires_cap
         if (envelope.expires is not None and envelope.expires <= self.now) or (
             cap and ids.moment(entry.id) + cap <= self.now
         ):
             return "expired", EXPIRED
         own = envelope.attempts
-        allowed = self.order.max_attempts if own is None else min(own, self.order.max_attempts_cap)
+        allowed = self.request.max_attempts if own is None else min(own, self.request.max_attempts_cap)
         if entry.spent >= allowed:
             return "attempts", f"{entry.spent} of {allowed} attempts ended without an outcome: each lease ran out"
         return None

@@ -170,13 +170,13 @@ class RowWorker:
     def _claim_from(self, row: RowState, shares: Shares, news: _News) -> Steps[ClaimResult | None]:
         """Fire and claim; None if the row's lock is busy. `news` has what was settled, also after an error."""
         snapshot, began = row.snapshot, self.process.now()
-        order = self._order(row, sum(shares.values()), self.settings_sync.behaviour)
+        request = self._claim_request(row, sum(shares.values()), self.settings_sync.behaviour)
         waiting, events = self.outcomes.of_row(row.name, began)
         settling = [SettleRequest(lease.timer, outcomes, lease.unsure) for lease, outcomes in waiting]
         claimed = ClaimResult()
 
         def take(lock: LockHandle) -> Steps[ClaimResult]:
-            under = replace(order, unlocks=lock.columns) if lock.columns else order
+            under = replace(request, unlocks=lock.columns) if lock.columns else request
             yield from self.recorder.history.write(events)
             return (yield from claim(self.process, snapshot, under, settling=settling, into=claimed))
 
@@ -216,7 +216,7 @@ class RowWorker:
         with self.scheduler.visiting(row) as visit:
             visit.fired((yield from self.firings.fire(row.snapshot)))
 
-    def _order(self, row: RowState, wanted: int, behaviour: Behaviour) -> ClaimRequest:
+    def _claim_request(self, row: RowState, wanted: int, behaviour: Behaviour) -> ClaimRequest:
         """A request for up to `wanted` messages of a row.
 
         If it uses up all credit, it keeps the row only if credit has been coming back within `_NO_TIME`.

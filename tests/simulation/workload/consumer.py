@@ -120,23 +120,23 @@ class Consumer:
     def _claim(self, row: str) -> Generator[Request | Pause, Any, None]:
         leased = sum(len(lease.deliveries) for lease in self.leases)
         want = self.rng.randint(1, _MOST)
-        order = ClaimRequest(
+        request = ClaimRequest(
             want, self.behaviour.lease_us, self.behaviour.max_attempts, leased, yields=self.rng.random() < 0.3
         )
         joined = [lease for lease in self.leases if lease.row == row and self.rng.random() < 0.5]
-        yield from self._go_in(row, order, [(lease, self._outcomes(lease)) for lease in joined], self.rng)
+        yield from self._go_in(row, request, [(lease, self._outcomes(lease)) for lease in joined], self.rng)
 
     def _go_in(
-        self, row: str, order: ClaimRequest, joined: _Joined, patience: SeededRandom | None
+        self, row: str, request: ClaimRequest, joined: _Joined, patience: SeededRandom | None
     ) -> Generator[Request | Pause, Any, bool]:
         """Claim, under the lock of the row if there is one; returns whether anything came of it."""
         if self.locked is None:
-            claimed = yield from self._take(row, order, joined)
+            claimed = yield from self._take(row, request, joined)
         else:
-            claimed = yield from self.locked.claim(row, order, lambda under: self._take(row, under, joined), patience)
+            claimed = yield from self.locked.claim(row, request, lambda under: self._take(row, under, joined), patience)
         return bool(claimed.claims or claimed.more or claimed.suspect)
 
-    def _take(self, row: str, order: ClaimRequest, joined: _Joined) -> Steps[ClaimResult]:
+    def _take(self, row: str, request: ClaimRequest, joined: _Joined) -> Steps[ClaimResult]:
         """Claim, with these settles in the same commit."""
         self.history.begins("claim with settles" if joined else "claim")
         self.history.claims(int(self.client.clock.monotonic()), self.client.clock.error)
@@ -145,7 +145,7 @@ class Consumer:
         claimed = ClaimResult()
         self.polls.begin([self.snapshots[row]])
         with contextlib.suppress(StoreError):  # what was done before the error is noted all the same
-            yield from claim(self.process, self.snapshots[row], order, settling=settling, into=claimed)
+            yield from claim(self.process, self.snapshots[row], request, settling=settling, into=claimed)
         for (lease, outcomes), notes, settlement in zip(joined, settle_record, settling, strict=True):
             if done := claimed.settled.get(settlement.timer.name):
                 self._settled(lease, outcomes, done, notes=notes)

@@ -238,7 +238,7 @@ class LockedRows:
         self._patience = (0, 0, ways.lock_timeout // 2, 3 * ways.lock_timeout)
 
     def claim(
-        self, row: str, order: ClaimRequest, claiming: Claiming, rng: SeededRandom | None
+        self, row: str, request: ClaimRequest, claiming: Claiming, rng: SeededRandom | None
     ) -> Generator[Request | Pause, Any, ClaimResult]:
         """Claim under the lock of a row.
 
@@ -247,18 +247,20 @@ class LockedRows:
         patience = rng.choice(self._patience) if rng else self._patience[-1] + _PATIENT
         until = self._clock.monotonic() + patience
         with contextlib.suppress(StoreError):
-            while (claimed := (yield from self._try(row, order, claiming))) is None and self._clock.monotonic() < until:
+            while (
+                claimed := (yield from self._try(row, request, claiming))
+            ) is None and self._clock.monotonic() < until:
                 yield Pause(max(self._scheduler.rows[row].not_before - self._process.now(), self._pause))
             return claimed or ClaimResult()
         return ClaimResult()
 
-    def _try(self, row: str, order: ClaimRequest, claiming: Claiming) -> Steps[ClaimResult | None]:
+    def _try(self, row: str, request: ClaimRequest, claiming: Claiming) -> Steps[ClaimResult | None]:
         """Read what other processes did in the rows, and claim from this one; None if it is busy."""
         came: list[ClaimResult] = []
 
         def take(handle: LockHandle) -> Steps[ClaimResult]:
             self._locks.claims_now(self._who, row)
-            under = replace(order, leases=self._locking.leases, yields=False, unlocks=handle.columns)
+            under = replace(request, leases=self._locking.leases, yields=False, unlocks=handle.columns)
             came.append((yield from claiming(under)))
             return came[-1]
 
