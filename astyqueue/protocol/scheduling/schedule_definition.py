@@ -36,7 +36,7 @@ from astyqueue.protocol.sending.key_state import (
     next_run_of,
     state_of_repeating,
 )
-from astyqueue.protocol.sending.unique import CANCELS, KeyHolder, checked, key_holder
+from astyqueue.protocol.sending.unique import CANCELS, UniqueSendResult, checked, result_of_kept_key
 from astyqueue.protocol.steps import Steps, read_column
 from astyqueue.store import Column, Put
 from astyqueue.text import iso
@@ -116,10 +116,10 @@ class RepeatingSend:
         self._wanted = wanted
         self._unique = unique
         self._mark = kept.process.nonce().hex()
-        self._holder: KeyHolder | None = None
+        self._result: UniqueSendResult | None = None
         self._replaced: MessageId | None = None
 
-    def carry_out(self) -> Steps[KeyHolder]:
+    def carry_out(self) -> Steps[UniqueSendResult]:
         """Create the schedule; returns its first run, or the message that keeps the key.
 
         Raises ScheduleTaken if the message has no unique key and a schedule of its name exists; raises BadInput, and
@@ -127,14 +127,14 @@ class RepeatingSend:
         """
         applied = yield from CommitLoop(self._kept.process, RowSnapshot(self._kept.row, 1)).carry_out(self._plan)
         if not isinstance(applied, ScheduleEditPlan) or applied.edit.after is None:
-            return cast("KeyHolder", self._holder)  # a plan that changes nothing sets the holder
+            return cast("UniqueSendResult", self._result)  # a plan that changes nothing sets it
         schedule = applied.edit.after
         self.fired = fired(schedule, applied.edit.sent, schedule.created)
         message = MessageId(self._kept.row, *(schedule.run or next_run_of(schedule)))
-        return KeyHolder(message, sent=True, replaced=self._replaced, repeats=True)
+        return UniqueSendResult(message, sent=True, replaced=self._replaced, repeats=True)
 
     def _plan(self, snapshot: RowSnapshot) -> Steps[CommitPlan | None]:
-        """Plan the schedule and its key, in place of the key's holder; None if that is to stay, or is leased."""
+        """Plan the schedule and its key, in place of the key's owner; None if that is to stay, or is leased."""
         row, now = self._kept.row, self._kept.process.now()
         column, before = (yield from self._kept.found()) or (None, None)
         if before is not None and (self._unique is None or before.origin is not Origin.MESSAGE):
@@ -150,8 +150,8 @@ class RepeatingSend:
             if self._unique not in CANCELS
             else [state for state in in_the_way if state.in_hand(snapshot, now)]
         )
-        if holder := key_holder(row, stays[0]) if stays else None:
-            self._holder = holder
+        if result := result_of_kept_key(row, stays[0]) if stays else None:
+            self._result = result
             return None
         return self._take_over(snapshot, column, before, key=key, in_the_way=in_the_way)
 
@@ -187,7 +187,7 @@ class RepeatingSend:
             plan.taken.append(
                 (key.column, Put(key_name(self._kept.name), KeyOwningSchedule(self._kept.name, self._mark).encode()))
             )
-        replaced = key_holder(row, in_the_way[0]) if in_the_way else None
+        replaced = result_of_kept_key(row, in_the_way[0]) if in_the_way else None
         self._replaced = replaced.id if replaced else None
         return plan
 

@@ -183,21 +183,21 @@ def send_recurring(core: QueueRuntime, message: Message, trigger: Trigger, polic
     repeating = RepeatingSend(kept, RequestedSchedule(trigger, template, policies, Origin.MESSAGE), unique)
     try:
         if unique is None:
-            holder = yield from repeating.carry_out()
+            result = yield from repeating.carry_out()
         else:
-            holder = yield from sent_or_kept(process, repeating.carry_out, key=kept.name, unique=unique)
+            result = yield from sent_or_kept(process, repeating.carry_out, key=kept.name, unique=unique)
     except ScheduleTaken as error:
         raise ScheduleTaken(error.name, is_key=True) from error
-    if holder.sent:
+    if result.sent:
         history = core.claimer.history
         events = history.events
         replaced = (
-            [events.of_order(Kind.CANCELLED, holder.replaced, kept.name, why="replaced")] if holder.replaced else []
+            [events.of_order(Kind.CANCELLED, result.replaced, kept.name, why="replaced")] if result.replaced else []
         )
         sent = [*events.of_scheduled(kept.row, repeating.fired), *events.of_firing(kept.row, repeating.fired)]
         yield from history.tell([*replaced, *sent])
         yield from core.claimer.announce([(kept.row, None)])
-    return Sent(holder.id, holder.sent)
+    return Sent(result.id, result.sent)
 
 
 def stop(core: QueueRuntime, key: str) -> Steps[bool]:

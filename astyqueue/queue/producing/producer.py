@@ -22,7 +22,7 @@ from astyqueue.model.validation import check_several
 from astyqueue.protocol.layout.rows import Ring
 from astyqueue.protocol.sending.insert import message_put, send
 from astyqueue.protocol.sending.key_index import write_key_hints
-from astyqueue.protocol.sending.unique import KeyHolder
+from astyqueue.protocol.sending.unique import UniqueSendResult
 from astyqueue.protocol.steps import Client, Steps, batches_within
 from astyqueue.queue.history_writer import HistoryWriter
 from astyqueue.queue.hooks import Hook, call_after_delete, notified
@@ -84,14 +84,14 @@ class SendReport:
         self.taken |= {first + place: holder for place, holder in later.taken.items()}
         self.kept |= {first + place for place in later.kept}
 
-    def held(self, place: int, holder: KeyHolder, unique: Unique | None) -> None:
+    def held(self, place: int, result: UniqueSendResult, unique: Unique | None) -> None:
         """Record which message has the unique key of the one at this position."""
-        if holder.sent or unique is Unique.KEEP:
-            self.ids[place] = holder.id
-        if not holder.sent and unique is Unique.KEEP:
+        if result.sent or unique is Unique.KEEP:
+            self.ids[place] = result.id
+        if not result.sent and unique is Unique.KEEP:
             self.kept.add(place)
-        elif not holder.sent:
-            self.taken[place] = holder.id
+        elif not result.sent:
+            self.taken[place] = result.id
 
 
 class SendCounter(Protocol):
@@ -204,17 +204,17 @@ class Producer:
         yield from self._listener.announce([(message.row, message.moment)])
 
     def _send_unique(self, composed: PreparedMessage) -> Steps[Sent]:
-        """Send one message with a unique key, or keep the holder of its key if the message says "keep"."""
+        """Send one message with a unique key, or keep the owner of its key if the message says "keep"."""
         [(row, part)] = commits_of(self._ring, {0: composed})
 
-        def attempt() -> Steps[KeyHolder]:
+        def attempt() -> Steps[UniqueSendResult]:
             return (yield from send_part(self._process, self._ids, row, part))[0]
 
-        holder = yield from sent_or_kept(self._process, attempt, key=str(composed.key), unique=composed.unique)
-        if holder.sent:
-            yield from self._listener.announce([(row, holder.id.moment)])
-        yield from self._record_unique({0: holder}, {0: composed})
-        return Sent(holder.id, holder.sent)
+        result = yield from sent_or_kept(self._process, attempt, key=str(composed.key), unique=composed.unique)
+        if result.sent:
+            yield from self._listener.announce([(row, result.id.moment)])
+        yield from self._record_unique({0: result}, {0: composed})
+        return Sent(result.id, result.sent)
 
     def send_many(self, items: Iterable[object], options: Message) -> Steps[SendReport]:
         """Send bodies with these options, or `Message`s with their own; those of one row go into one batch.
@@ -254,15 +254,15 @@ class Producer:
     def _send_unique_of(self, composed: list[PreparedMessage | None], report: SendReport, *, first: int) -> Steps[None]:
         """Send those that have unique keys, and remove them from `composed`."""
         unique = {place: one for place, one in enumerate(composed) if one and one.unique}
-        holders: dict[int, KeyHolder] = {}
+        results: dict[int, UniqueSendResult] = {}
         for row, part in commits_of(self._ring, unique):
             committed = yield from send_part(self._process, self._ids, row, part)
-            holders |= committed
-            if due := [holder.id.moment for holder in committed.values() if holder.sent]:
+            results |= committed
+            if due := [result.id.moment for result in committed.values() if result.sent]:
                 yield from self._listener.announce([(row, min(due))])
-        yield from self._record_unique(holders, unique)
-        for place, holder in holders.items():
-            report.held(first + place, holder, unique[place].unique)
+        yield from self._record_unique(results, unique)
+        for place, result in results.items():
+            report.held(first + place, result, unique[place].unique)
             composed[place] = None
 
     def _place_and_insert(self, composed: Sequence[PreparedMessage | None], now: int) -> Steps[dict[int, MessageId]]:
@@ -308,12 +308,14 @@ class Producer:
             return []
         return self._history.beside(self._history.events.of_sending(id_, one) for id_, one in sent)
 
-    def _record_unique(self, holders: Mapping[int, KeyHolder], composed: Mapping[int, PreparedMessage]) -> Steps[None]:
+    def _record_unique(
+        self, results: Mapping[int, UniqueSendResult], composed: Mapping[int, PreparedMessage]
+    ) -> Steps[None]:
         """Write history events for messages sent with unique keys, and for those that they replaced; call hooks."""
-        call_after_delete(self._hooks, [holder.replaced for holder in holders.values() if holder.replaced], "replaced")
+        call_after_delete(self._hooks, [result.replaced for result in results.values() if result.replaced], "replaced")
         if self._history.wants(Kind.SENT):
-            events, sent = self._history.events, {place: holder for place, holder in holders.items() if holder.sent}
-            gone = [(holder.replaced, composed[place].key) for place, holder in sent.items() if holder.replaced]
+            events, sent = self._history.events, {place: result for place, result in results.items() if result.sent}
+            gone = [(result.replaced, composed[place].key) for place, result in sent.items() if result.replaced]
             cancelled = [events.of_order(Kind.CANCELLED, id_, key, why="replaced") for id_, key in gone]
             yield from self._history.tell(
                 [*cancelled, *(events.of_sending(one.id, composed[place]) for place, one in sent.items())]

@@ -263,8 +263,8 @@ def test_one_commit_sends_many_and_leaves_those_whose_keys_are_taken(scene: KeyS
     there = scene.has("pat", key="b")
     wanted = [scene.keyed(f"sue-{key}", key=key) for key in "abc"]
     seen = Recording(scene.store)
-    holders = run(send_unique(scene.process("sue"), scene.row, wanted), seen)
-    assert {key: (holder.id.id, holder.sent) for key, holder in holders.items()} == {
+    results = run(send_unique(scene.process("sue"), scene.row, wanted), seen)
+    assert {key: (result.id.id, result.sent) for key, result in results.items()} == {
         "a": (wanted[0].id, True),
         "b": (there, False),
         "c": (wanted[2].id, True),

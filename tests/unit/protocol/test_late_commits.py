@@ -313,8 +313,8 @@ def test_a_repeating_message_that_was_stored_late_was_sent(
 ) -> None:
     wanted = RequestedSchedule(Every("1m"), replace(BODY, key="k"), POLICIES, Origin.MESSAGE)
     late = Late(table.births, before_read=before_read)
-    holder = run(RepeatingSend(table.kept("k"), wanted, unique).carry_out(), late)
-    assert (holder.sent, [holder.id.id]) == (True, messages(table))
+    result = run(RepeatingSend(table.kept("k"), wanted, unique).carry_out(), late)
+    assert (result.sent, [result.id.id]) == (True, messages(table))
 
 
 def test_of_two_commits_without_an_answer_the_one_that_was_carried_out_is_reported(table: Timetable) -> None:
@@ -324,8 +324,8 @@ def test_of_two_commits_without_an_answer_the_one_that_was_carried_out_is_report
     assert [schedule.run.id if schedule.run else None] == messages(table)
     wanted = RequestedSchedule(Every("1m"), replace(BODY, key="k"), POLICIES, Origin.MESSAGE)
     sent = SecondLost(table.births, lambda: table.clock.advance(1))
-    holder = run(RepeatingSend(table.kept("k"), wanted, Unique.KEEP).carry_out(), sent)
-    assert holder.id.id in messages(table)
+    result = run(RepeatingSend(table.kept("k"), wanted, Unique.KEEP).carry_out(), sent)
+    assert result.id.id in messages(table)
 
 
 @MOMENTS
