@@ -26,7 +26,7 @@ OF_SCHEDULE: Final = b"\x02"
 #: Default seconds for which the mark of a settled idempotent send lasts.
 REMEMBERED: Final = 24 * 3_600
 _WIDTH: Final = len(ids.LEAST)
-#: Bytes of `made`, which distinguishes a schedule from an earlier one of the same name.
+#: Bytes of `creation_nonce`, which distinguishes a schedule from an earlier one of the same name.
 _MADE: Final = 8
 
 
@@ -86,11 +86,11 @@ class KeyOwningSchedule(NamedTuple):
     """The schedule that has a unique key, in the same row: the one that was made with this nonce."""
 
     key: str
-    made: str
+    creation_nonce: str
 
     def encode(self) -> bytes:
         """The value of the key's column."""
-        return OF_SCHEDULE + bytes.fromhex(self.made) + self.key.encode()
+        return OF_SCHEDULE + bytes.fromhex(self.creation_nonce) + self.key.encode()
 
 
 def decode_owner(row: str, value: bytes) -> KeyOwner | KeyOwningSchedule:

@@ -207,7 +207,7 @@ class _Discarding(CommitPlan):
         return column is None or column.value != discarded.value
 
 
-def forget_schedules(process: Client, ring: Ring) -> Steps[None]:
+def delete_schedules(process: Client, ring: Ring) -> Steps[None]:
     """Remove all schedules of a queue and free their keys; keys of unreadable ones are not freed, but can be taken."""
     for row in ring.homes():
         for column in (yield from schedule_columns(row)):

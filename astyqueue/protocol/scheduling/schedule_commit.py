@@ -135,7 +135,7 @@ class ScheduleEditPlan(CommitPlan):
         without its last message.
         """
         before = self.edit.before
-        if before is None or (found is not None and found.made == before.made):
+        if before is None or (found is not None and found.creation_nonce == before.creation_nonce):
             return before is None
         left = (yield from read_one(Named(row, tuple(self.messages)), exact=True)) if self.messages else []
         if left or before.origin is Origin.MESSAGE:

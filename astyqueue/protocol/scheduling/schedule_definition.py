@@ -77,7 +77,7 @@ def save(kept: ScheduleHandle, wanted: RequestedSchedule, *, replaces: bool) -> 
         if wanted.origin is Origin.PEOPLE and (before is None or before.declared != wanted.trigger.document()):
             _check_will_fire(kept.name, wanted.trigger, now)
         schedule = check_schedule(
-            made(kept.name, wanted, mark=mark, now=now) if before is None else _remade(before, wanted, now)
+            new_schedule(kept.name, wanted, mark=mark, now=now) if before is None else _remade(before, wanted, now)
         )
         if schedule == before:
             return None
@@ -173,7 +173,9 @@ class RepeatingSend:
         """The commit that writes the schedule, and cancels the messages that it replaces."""
         row, now = self._kept.row, self._kept.process.now()
         begun = _begun(
-            check_schedule(made(self._kept.name, self._wanted, mark=self._mark, now=now)), self._wanted.trigger, now
+            check_schedule(new_schedule(self._kept.name, self._wanted, mark=self._mark, now=now)),
+            self._wanted.trigger,
+            now,
         )
         plan = self._kept.edit(snapshot, column, ScheduleEdit(self._mark, before, begun.schedule, begun.sent))
         for state in in_the_way:
@@ -201,7 +203,7 @@ def _begun(schedule: Schedule, trigger: Trigger, now: int) -> Decision:
     return Decision(schedule) if begun.schedule.ended else begun
 
 
-def made(name: str, wanted: RequestedSchedule, *, mark: str, now: int) -> Schedule:
+def new_schedule(name: str, wanted: RequestedSchedule, *, mark: str, now: int) -> Schedule:
     """A new schedule that begins now; `mark` identifies it."""
     since = now - 1 if wanted.since is None else wanted.since
     anchored = wanted.anchored or wanted.trigger.anchored(now, seed=name)
@@ -212,7 +214,7 @@ def made(name: str, wanted: RequestedSchedule, *, mark: str, now: int) -> Schedu
         template=wanted.template,
         policies=wanted.policies,
         origin=wanted.origin,
-        made=mark,
+        creation_nonce=mark,
         mark=mark,
         created=now,
         last=since,

@@ -94,7 +94,9 @@ def _schedules(
     columns = (yield from read_one(Named(row, names), exact=True)) if names else []
     found = [(column, decode_schedule(row, column.value)) for column in columns]
     return {
-        KeyOwningSchedule(one.name, one.made): (column, one) for column, one in found if one.origin is Origin.MESSAGE
+        KeyOwningSchedule(one.name, one.creation_nonce): (column, one)
+        for column, one in found
+        if one.origin is Origin.MESSAGE
     }
 
 
@@ -113,7 +115,7 @@ def _living(row: str, messages: Iterable[Run]) -> Steps[set[Id]]:
 def keys_of(row: str, schedules: Iterable[Schedule]) -> Steps[dict[str, Column]]:
     """The columns of the keys that these schedules own, by the schedules' names."""
     wanted = {
-        key_name(one.name): KeyOwningSchedule(one.name, one.made)
+        key_name(one.name): KeyOwningSchedule(one.name, one.creation_nonce)
         for one in schedules
         if one.origin is Origin.MESSAGE and one.template.key
     }

@@ -84,7 +84,7 @@ class KeyWatch(Watched):
             KeyOwner(envelope.key, 0, id_) for id_, envelope in living.items() if envelope.unique and envelope.key
         ]
         repeated: list[KeyOwner | KeyOwningSchedule] = [
-            KeyOwningSchedule(one.name, one.made) for one in schedules if one.origin is Origin.MESSAGE
+            KeyOwningSchedule(one.name, one.creation_nonce) for one in schedules if one.origin is Origin.MESSAGE
         ]
         if missing := Counter([*singles, *repeated]) - Counter(owners):
             yield f"{missing.total()} living messages do not have their keys"

@@ -381,13 +381,13 @@ def test_a_schedule_s_key_is_read_as_it_was_written_and_no_message_s_to_those_wh
     assert written.encode()[:1] not in (b"", KeyOwner("k", 0, ids.at(1)).encode()[:1])
 
 
-@pytest.mark.parametrize("made", ["00ff" * 4, None])
-def test_a_key_whose_schedule_is_gone_or_another_one_is_taken_over(scene: KeyScene, made: str | None) -> None:
+@pytest.mark.parametrize("nonce", ["00ff" * 4, None])
+def test_a_key_whose_schedule_is_gone_or_another_one_is_taken_over(scene: KeyScene, nonce: str | None) -> None:
     """A release that knows nothing of such keys may have removed the schedule, or replaced it."""
-    if made is not None:
+    if nonce is not None:
         wanted = RequestedSchedule(Every("1h", delay="1h"), Template(b"1"), Policies.read("once", "allow", "go on"))
         run(save(ScheduleHandle(scene.process("maker"), scene.row, KEY), wanted, replaces=True), scene.store)
-    scene.store.commit(Batch(scene.row, (Put(key_name(KEY), KeyOwningSchedule(KEY, made or "11" * 8).encode()),)), ())
+    scene.store.commit(Batch(scene.row, (Put(key_name(KEY), KeyOwningSchedule(KEY, nonce or "11" * 8).encode()),)), ())
     assert scene.owner() is None
     scene.has()
     assert scene.owner() is not None
