@@ -16,9 +16,9 @@ from astyqueue.ids import Id
 from astyqueue.protocol.claiming.selection import (
     ClaimPlan,
     ClaimRequest,
-    ExpiredLeases,
+    DueMessages,
     Redelivery,
-    expired_leases,
+    due_messages,
     plan_redeliveries,
 )
 from astyqueue.protocol.layout.columns import SCANS, Entry, Type, message_name
@@ -95,10 +95,10 @@ def scan_row(
     return picked
 
 
-def _due(snapshot: RowSnapshot, picked: ClaimPlan, settling: Sequence[SettlePlan]) -> ExpiredLeases:
+def _due(snapshot: RowSnapshot, picked: ClaimPlan, settling: Sequence[SettlePlan]) -> DueMessages:
     settled = {plan.timer.name for plan in settling}
     timers = [timer for timer in picked.timers.due(picked.now) if timer.name not in settled]
-    due = expired_leases(timers, picked.now, top=snapshot.levels - 1, room=picked.room)
+    due = due_messages(timers, picked.now, top=snapshot.levels - 1, room=picked.room)
     if picked.timers.groups:
         due.add_free(picked.timers.groups, picked.ending)
     return due
@@ -111,7 +111,7 @@ def _share_of_parked(snapshot: RowSnapshot, picked: ClaimPlan, parked: list[Rede
     return share
 
 
-def has_work(row: str, heads: Iterable[Id], until: int) -> list[Slice]:
+def work_probes(row: str, heads: Iterable[Id], until: int) -> list[Slice]:
     """One slice per priority, which shows whether a message behind its head is due by `until` (microseconds)."""
     bound = ids.first_at(until + 1)
     return [
@@ -153,7 +153,7 @@ def _levels_with_work(snapshot: RowSnapshot, now: int, asked: Sequence[int]) -> 
     levels = set(range(snapshot.levels))
     if len(levels) == 1 or not asked:
         return levels
-    probes = has_work(snapshot.row, snapshot.scans.heads, until=now)
+    probes = work_probes(snapshot.row, snapshot.scans.heads, until=now)
     try:
         found = yield from read(*[probes[level] for level in asked])
     except SliceTooLong:

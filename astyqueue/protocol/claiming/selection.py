@@ -284,8 +284,8 @@ class Redelivery(NamedTuple):
 
 
 @dataclass(slots=True)
-class ExpiredLeases:
-    """Redeliveries by priority, parked ones (highest priority first), and suspects: messages that may crash workers.
+class DueMessages:
+    """The messages of due timers: by priority, parked ones (highest priority first), suspects that may crash workers.
 
     `superseded` ones are not delivered again. `has_more`: messages were left out.
     """
@@ -318,7 +318,7 @@ class ExpiredLeases:
             level.sort(key=lambda again: (not groups.has_begun(again.entry.id), again.entry.id))
 
 
-def expired_leases(timers: list[Timer], now: int, *, top: int, room: int) -> ExpiredLeases:
+def due_messages(timers: list[Timer], now: int, *, top: int, room: int) -> DueMessages:
     """Sort out the messages of timers that are due.
 
     Once there are `room` of the `top` priority, released and listed messages are left out, except those that keep a
@@ -331,7 +331,7 @@ def expired_leases(timers: list[Timer], now: int, *, top: int, room: int) -> Exp
     worker never dead-letters others. If another lease of that holder is found expired beside it, that had expired
     before the suspect was claimed, and the holder lived on.
     """
-    found = ExpiredLeases()
+    found = DueMessages()
     if not timers:
         return found
     expired = Counter(timer.holder for timer in timers if timer.state == State.LEASED and timer.due <= now)

@@ -361,10 +361,10 @@ class CommitLoop(HeaderCommits[CommitPlan]):
         self.snapshot.forget()
         if (yield from contend(self.process, self.snapshot.row, refused=refused)):
             return True
-        raise crowded_out(self.snapshot.row)
+        raise conflicts_error(self.snapshot.row)
 
 
-def crowded_out(row: str) -> StoreUnavailable:
+def conflicts_error(row: str) -> StoreUnavailable:
     """The error of an operation that ends because other processes change the row each time that it was read."""
     return StoreUnavailable(
         f"row {row}: gave up after {COMMIT_TRIES} conflicts with other processes. The operation was "

@@ -17,7 +17,7 @@ from astyqueue import ids
 from astyqueue.clock import Clock
 from astyqueue.errors import SliceTooLong, Undecodable
 from astyqueue.ids import Id
-from astyqueue.protocol.claiming.scan import has_work
+from astyqueue.protocol.claiming.scan import work_probes
 from astyqueue.protocol.coordination.doorbell import RowRequest
 from astyqueue.protocol.layout.columns import HEADER, Header, Type, decode_header
 from astyqueue.protocol.layout.rows import Ring
@@ -64,7 +64,7 @@ class _PolledRow:
             if self.row.known or self.floor is None
             else [Slice(self.row.name, Type.TIMER, 0, after=ids.first_at(self.floor), limit=1, values=False)]
         )
-        return [*has_work(self.row.name, self.row.heads or self.heads, until), *timers]
+        return [*work_probes(self.row.name, self.row.heads or self.heads, until), *timers]
 
 
 class HeaderPoller:
@@ -127,9 +127,9 @@ class HeaderPoller:
         """Poll a row's header at this moment at the latest."""
         self.plan.by(row.name, moment)
 
-    def is_ours(self, row: RowState) -> bool:
-        """Whether no other process owns a row."""
-        return not self._ring.shared or self._rows[row.name].lease.ours
+    def is_owned_by_another(self, row: RowState) -> bool:
+        """Whether another process owns a row."""
+        return self._ring.shared and self._rows[row.name].lease.owned_by_another
 
     def is_abandoned(self, row: RowState) -> bool:
         """Whether the owner of a row has not changed it for five seconds, as far as this process knows."""
@@ -218,7 +218,7 @@ class HeaderPoller:
             return None
 
     def _is_idle(self, polled: _PolledRow) -> bool:
-        """Whether to probe a row: it is past or ours, its owner is ignored or left it unchanged for a while."""
+        """Whether to probe it: it is past, no other process owns it, or its owner is ignored or left it unchanged."""
         if not self._ring.shared or polled.row.name not in self.plan.current or polled.row.ignores_owner:
             return True
         return polled.lease.idle(self._clock.monotonic())
@@ -248,7 +248,7 @@ class HeaderPoller:
         ]
 
     def read_doorbell(self, now: int) -> Steps[None]:
-        """If it is time, read whether other processes sent to current rows, or request one of ours.
+        """If it is time, read whether other processes sent to current rows, or request one that this process owns.
 
         It is read once before the first poll of a queue, so that in an idle one each later ring is new.
         """
@@ -276,20 +276,20 @@ class HeaderPoller:
         self._doorbell.set_pace(now - self._activity.last_traffic, busy=self.busy)
 
     def _scan_or_probe(self, rung: list[_PolledRow], now: int) -> Steps[None]:
-        """Probe for what was sent to our rows; a row of another process is scanned when its owner leaves it idle.
+        """Probe rows that no other process owns; a row of another one is scanned once its owner leaves it unchanged.
 
         Where messages are blocked, the ring may be for the end of the message that blocked them.
         """
         for polled in rung:
             polled.row.scan_if_blocked(now)
-            if not polled.lease.ours:
+            if polled.lease.owned_by_another:
                 polled.row.scan_at(now)
-        yield from self._probe([polled for polled in rung if polled.lease.ours], now)
+        yield from self._probe([polled for polled in rung if not polled.lease.owned_by_another], now)
 
     def _yield_row(self, request: RowRequest, now: int) -> None:
         """Leave a row alone for a moment, for the process that requests it."""
         polled = self._rows.get(request.row)
-        if polled and request.process != self._me and self.is_ours(polled.row):
+        if polled and request.process != self._me and not self.is_owned_by_another(polled.row):
             polled.row.yielded_until = now + _PAUSE
 
     def idle(self, now: int) -> Steps[None]:

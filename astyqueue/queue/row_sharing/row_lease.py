@@ -48,9 +48,9 @@ class RowLease:
         return changed
 
     @property
-    def ours(self) -> bool:
-        """Whether no other process owns the row."""
-        return self.owner in ("", self.me)
+    def owned_by_another(self) -> bool:
+        """Whether another process owns the row."""
+        return self.owner not in ("", self.me)
 
     def active(self, at: MonotonicUs) -> bool:
         """Whether its owner changed the header within the last five seconds."""
@@ -62,7 +62,7 @@ class RowLease:
 
     def _left_to_owner(self, at: MonotonicUs) -> int:
         """How long this process leaves due work to the owner, in microseconds."""
-        if self.ours:
+        if not self.owned_by_another:
             return 0
         return int(self.patience * (_PATIENCE if self.active(at) else _PATIENCE_ABANDONED))
 

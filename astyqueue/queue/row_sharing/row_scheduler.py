@@ -246,7 +246,7 @@ class RowScheduler:
         self._take_in_reports(now)
         for name in self._ring.homes():
             row = self.rows[name]
-            if self.poller.is_ours(row):
+            if not self.poller.is_owned_by_another(row):
                 if row.may_have_occurrence(now):
                     return row
             elif row.may_have_occurrence(now - _FIRED_BY_OWNER) and self.poller.is_abandoned(row):
@@ -335,7 +335,7 @@ class RowVisit:
         self._poller.scanned(row, now)
         if refused and self._shared:
             row.due = now
-            if not row.was_refused(now):
+            if not row.retry_refused_claim(now):
                 self._poller.poll_by(row, now)
         elif more or refused or snapshot.header is None:
             self._poller.refused(row, refused)

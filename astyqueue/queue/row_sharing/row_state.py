@@ -74,8 +74,11 @@ class RowState:
         if self.due <= now:
             self.scan_at(self.due)
 
-    def was_refused(self, now: int) -> bool:
-        """Whether a claim that was refused is tried again at once, as the owner is ignored."""
+    def retry_refused_claim(self, now: int) -> bool:
+        """Count a refused claim. While the owner is ignored and refusals are left, plan the next try at once.
+
+        Returns whether it did.
+        """
         self.refusals_left -= 1
         self.ignores_owner = self.ignores_owner and self.refusals_left > 0
         if self.ignores_owner:
