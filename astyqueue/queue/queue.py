@@ -70,9 +70,9 @@ class MessageQueue(QueueAdmin):
         return self.core.spool
 
     @property
-    def terms(self) -> RetryPolicy:
+    def retry_policy(self) -> RetryPolicy:
         """The retry policy of this queue."""
-        return self._core.terms
+        return self._core.retry_policy
 
     @property
     def follow_ups(self) -> FollowUpQueue:
@@ -181,7 +181,7 @@ class MessageQueue(QueueAdmin):
         except BaseException:  # an interrupt or a cancellation may come when the steps have ended
             core.give_back(request)
             raise
-        return Received(cast("list[Delivery]", taken), self._settle, self.terms, core.claimer.give_back)
+        return Received(cast("list[Delivery]", taken), self._settle, self.retry_policy, core.claimer.give_back)
 
     def transaction(self) -> AbstractContextManager[Transaction]:
         """On SQLite, a block whose sends, acks and own statements take effect together when it ends, or not at all.
@@ -196,7 +196,7 @@ class MessageQueue(QueueAdmin):
     @property
     def delivery(self) -> DeliveryFactory:
         """Makes the deliveries that a waiter of this queue gets."""
-        return Delivery.settled_by(self._settle, self.terms, self.follow_ups)
+        return Delivery.settled_by(self._settle, self.retry_policy, self.follow_ups)
 
     @property
     def _later(self) -> Later:

@@ -15,7 +15,7 @@ from astyqueue.observe.events import LeaseRenewed, OutcomeLost, Settled
 from astyqueue.observe.observers import Observers
 from astyqueue.protocol.settling.outcomes import ACK, Ack, Extend, Outcome, Reject, Release
 from astyqueue.protocol.settling.settle import SettleResult
-from astyqueue.queue.delivery.base_delivery import BaseDelivery, settled_already
+from astyqueue.queue.delivery.base_delivery import BaseDelivery, already_settled_error
 from astyqueue.queue.history_writer import HistoryWriter
 from astyqueue.queue.hooks import HookNotifier
 from astyqueue.queue.metrics import QueueStats
@@ -121,7 +121,7 @@ class OutcomeRecorder:
         with self.deciding:
             for delivery, _ in outcomes:
                 if delivery.settled or delivery.settling:
-                    raise settled_already(delivery)
+                    raise already_settled_error(delivery)
             for delivery, word in settling:
                 delivery.settling = word
         try:

@@ -192,7 +192,7 @@ class BaseDelivery:
             problem = "a follow-up goes to a queue of the same connection: open both from one `connect(url)`"
             raise BadInput(problem)
         if self.lease is None or self.decided:
-            raise settled_already(self)
+            raise already_settled_error(self)
         follow_ups = self.follow_ups or FollowUps(self.message_id)
         follow_ups.add(message, to)
         self.take_over(follow_ups)
@@ -212,7 +212,7 @@ class BaseDelivery:
         return f"<{type(self).__name__} {self.message_id} attempt {self.attempt}, {self.settled or 'leased'}>"
 
 
-def settled_already(delivery: BaseDelivery) -> LeaseLost | AlreadySettled:
+def already_settled_error(delivery: BaseDelivery) -> LeaseLost | AlreadySettled:
     """The error for what a delivery that has an outcome no longer takes."""
     outcome, receipt = delivery.settled or delivery.settling, str(delivery.receipt)
     return LeaseLost([receipt]) if outcome == "lost" else AlreadySettled(receipt, outcome or "")

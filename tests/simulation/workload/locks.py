@@ -126,9 +126,11 @@ class Locks:
 
     def rows_of(self, client: SimulatedProcess, process: Client, ring: Ring) -> LockedRows | None:
         """The rows of a consumer that claims under a lock; None if it has none."""
-        ways = self.options(client)
+        client_options = self.options(client)
         return (
-            None if ways is DEFAULT_OPTIONS else LockedRows(client, process, ways, _scheduler(client, ring), locks=self)
+            None
+            if client_options is DEFAULT_OPTIONS
+            else LockedRows(client, process, client_options, _scheduler(client, ring), locks=self)
         )
 
     def answered(self, client_name: str, row: str, *, yes: bool) -> None:
@@ -224,7 +226,13 @@ class LockedRows:
     """The rows of a queue for a consumer that claims under a lock; it polls their headers as a real process does."""
 
     def __init__(
-        self, client: SimulatedProcess, process: Client, ways: ClientOptions, scheduler: RowScheduler, *, locks: Locks
+        self,
+        client: SimulatedProcess,
+        process: Client,
+        client_options: ClientOptions,
+        scheduler: RowScheduler,
+        *,
+        locks: Locks,
     ) -> None:
         """Begin without knowledge of any row; `snapshots` holds what is learned."""
         self.snapshots = {name: row.snapshot for name, row in scheduler.rows.items()}
@@ -233,9 +241,9 @@ class LockedRows:
         self._process = process
         self._locks = locks
         self._scheduler = scheduler
-        self._locking = RowLocks(ways.lock(process, client.clock), ways.lock_timeout, client.clock)
-        self._pause = ways.lock_timeout // _TRIES
-        self._patience = (0, 0, ways.lock_timeout // 2, 3 * ways.lock_timeout)
+        self._locking = RowLocks(client_options.lock(process, client.clock), client_options.lock_timeout, client.clock)
+        self._pause = client_options.lock_timeout // _TRIES
+        self._patience = (0, 0, client_options.lock_timeout // 2, 3 * client_options.lock_timeout)
 
     def claim(
         self, row: str, request: ClaimRequest, claiming: Claiming, rng: SeededRandom | None

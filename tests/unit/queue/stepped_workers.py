@@ -110,13 +110,13 @@ class Crew:
     def join(
         self,
         *,
-        ways: ClientOptions = DEFAULT_OPTIONS,
+        client_options: ClientOptions = DEFAULT_OPTIONS,
         clock: TimeMachine | None = None,
         store: Store | None = None,
         **options: object,
     ) -> Worker:
         """One more process, perhaps with a clock and a way to the store of its own; it is at work at once."""
-        core = QueueRuntime(self._settings, clock or self.clock, (), ways=ways)
+        core = QueueRuntime(self._settings, clock or self.clock, (), client_options=client_options)
         worker = Worker(core, store or self._store, **options)  # type: ignore[arg-type]  # a worker's options
         self.workers.append(worker)
         worker.start()
