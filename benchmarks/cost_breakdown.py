@@ -100,8 +100,8 @@ def _ack(process: Client, snapshot: RowSnapshot, taken: Claim) -> Steps[None]:
     settled = yield from settle(
         process, snapshot.row, SettleRequest(taken.timer, {one.entry.id: ACK for one in taken.held})
     )
-    for worked in settled.done:
-        snapshot.settled(worked.timer_change)
+    for settle_plan in settled.done:
+        snapshot.settled(settle_plan.timer_change)
 
 
 def steps_joined(queue: MessageQueue, messages: int) -> Costs:

@@ -118,5 +118,5 @@ def _release(queue: MessageQueue, snapshot: RowSnapshot, taken: Claim) -> Steps[
     process = queue.core.process
     outcomes: dict[bytes, Outcome] = {one.entry.id: Release(process.now() + _DAY, 1) for one in taken.held}
     settled = yield from settle(process, snapshot.row, SettleRequest(taken.timer, outcomes))
-    for worked in settled.done:
-        snapshot.settled(worked.timer_change)
+    for settle_plan in settled.done:
+        snapshot.settled(settle_plan.timer_change)

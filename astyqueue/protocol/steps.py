@@ -141,7 +141,7 @@ class Client:
     nonce: Callable[[], Nonce] = ids.nonce
     observers: Observers = UNOBSERVED
 
-    def read_back(self, row: str, operation: str, *, applied: bool) -> bool:
+    def report_read_back(self, row: str, operation: str, *, applied: bool) -> bool:
         """Notify the observers of what reading a row has shown of a commit of unknown outcome; returns `applied`."""
         report_read_back(self.observers, row, operation, applied=applied)
         return applied

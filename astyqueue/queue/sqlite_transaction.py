@@ -161,7 +161,7 @@ class Transaction:
         settled = yield from settle(core.process, lease.row, SettleRequest(lease.timer, outcomes))
         if settled.lost:
             raise LeaseLost([str(one.delivery.receipt) for one in pending if one.delivery.id in settled.lost])
-        if batches := core.claimer.history.beside(event for one in pending for event in one.events):
+        if batches := core.claimer.history.batches_of(event for one in pending for event in one.events):
             yield Send(batches[0], tuple(batches[1:]))
         self._after_commit.append(partial(_record, core.claimer, lease.row, pending))
         if lease.timer.grouped:

@@ -86,8 +86,8 @@ class Row:
             settled = yield from settle(
                 self.queue.core.process, self.snapshot.row, SettleRequest(taken.timer, outcomes)
             )
-            for worked in settled.done:
-                self.snapshot.settled(worked.timer_change)
+            for settle_plan in settled.done:
+                self.snapshot.settled(settle_plan.timer_change)
 
 
 def _timed(action: Callable[[], T]) -> tuple[T, float]:

@@ -187,10 +187,10 @@ def test_what_an_unknown_settle_moved_is_not_taken_once_the_next_one_settles_wha
     snoozing.throw(OutcomeUnknown("no answer"))
     with pytest.raises(OutcomeUnknown):
         snoozing.throw(StoreUnavailable("away for a moment"))
-    for worked in run(
+    for settle_plan in run(
         settle(process, ROW, SettleRequest(held.timer, {drawn[1]: Extend(clock.now() + 70 * SECOND)}, unsure)), store
     ).done:
-        snapshot.settled(worked.timer_change)
+        snapshot.settled(settle_plan.timer_change)
     clock.advance("2s")  # now the first late scan is due
     assert run(claim(process, snapshot, ClaimRequest(2, 60 * SECOND, 5)), store).claims == []
 

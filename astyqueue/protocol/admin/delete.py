@@ -207,5 +207,5 @@ def release_keys(plan: CommitPlan, row: str, found: Mapping[MessageId, Content])
         if content.envelope
     }
     plan.freed += yield from owned_keys(row, going)
-    plan.puts += [along.mark for along in going.values() if along.mark]
+    plan.puts += [effects.mark for effects in going.values() if effects.mark]
     return plan

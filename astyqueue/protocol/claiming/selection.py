@@ -105,7 +105,7 @@ class ClaimPlan:
     dead: dict[Name, bytes] = field(default_factory=dict)
     at_most_once: list[ClaimedMessage] = field(default_factory=list)
     leaving: dict[Name, set[Id]] = field(default_factory=dict)
-    along: dict[Id, SettleEffects] = field(default_factory=dict)
+    effects: dict[Id, SettleEffects] = field(default_factory=dict)
     buried: list[DeadLettered] = field(default_factory=list)
     superseded: list[Entry] = field(default_factory=list)
     early: dict[int, list[Entry]] = field(default_factory=dict)
@@ -196,7 +196,7 @@ class ClaimPlan:
         lease = self.request.lease if envelope.lease is None else min(envelope.lease, self.request.lease_cap)
         if lease == 0:
             self.at_most_once.append(held)
-            self.along[entry.id] = settle_effects(entry.priority, entry.id, envelope)
+            self.effects[entry.id] = settle_effects(entry.priority, entry.id, envelope)
         else:
             self.leased.setdefault((lease, part), []).append(held)
         return True
@@ -248,7 +248,7 @@ class ClaimPlan:
         self.dead[dead_name(entry.priority, entry.id)] = death.encode()
         self.buried.append(DeadLettered(entry, death, envelope))
         if envelope is not None:
-            self.along[entry.id] = settle_effects(entry.priority, entry.id, envelope)._replace(leaves=None)
+            self.effects[entry.id] = settle_effects(entry.priority, entry.id, envelope)._replace(leaves=None)
         return True
 
     def lapsed(self, timers: Iterable[Timer]) -> list[LapsedEntry]:
@@ -373,7 +373,7 @@ def _of_timer(timer: Timer, now: int, *, company: bool) -> list[Redelivery]:
     ]
 
 
-def plan_redeliveries(picked: ClaimPlan, due: list[Redelivery], present: list[Column], heads: Sequence[Id]) -> None:
+def plan_redeliveries(claim_plan: ClaimPlan, due: list[Redelivery], present: list[Column], heads: Sequence[Id]) -> None:
     """Plan messages of due timers while there is room; ids whose message is gone are dropped from their timer.
 
     `heads`: how far the first scan has come, by priority. A message of a group beyond it that was never claimed is only
@@ -381,8 +381,8 @@ def plan_redeliveries(picked: ClaimPlan, due: list[Redelivery], present: list[Co
     """
     values = {column.name.id: column.value for column in present}
     for again in due:
-        if picked.room <= 0:
+        if claim_plan.room <= 0:
             return
         value = values.get(again.entry.id)
-        if value is None or picked.take(again.entry, value, again.part, scanned=heads[again.entry.priority]):
-            picked.leaving.setdefault(again.timer.name, set()).add(again.entry.id)
+        if value is None or claim_plan.take(again.entry, value, again.part, scanned=heads[again.entry.priority]):
+            claim_plan.leaving.setdefault(again.timer.name, set()).add(again.entry.id)

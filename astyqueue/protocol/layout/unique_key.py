@@ -127,9 +127,9 @@ def owned_keys(row: str, going: Mapping[Id, SettleEffects]) -> Steps[list[Column
     Of several messages with a key, one may own it; the others were superseded.
     """
     names: dict[Name, set[Id]] = {}
-    for id_, along in going.items():
-        if along.frees is not None:
-            names.setdefault(along.frees, set()).add(id_)
+    for id_, effects in going.items():
+        if effects.frees is not None:
+            names.setdefault(effects.frees, set()).add(id_)
     if not names:
         return []
     columns = yield from read_one(Named(row, tuple(names)), exact=True)

@@ -137,7 +137,7 @@ class HeaderCommits(ABC, Generic[P]):
             except (StoreError, Closed) as error:
                 raise unknown from error
             if self.operation:
-                self.process.read_back(change.row, self.operation, applied=applied)
+                self.process.report_read_back(change.row, self.operation, applied=applied)
         except (StoreError, Closed):
             self.failed(plan)
             raise
@@ -330,7 +330,7 @@ class CommitLoop(HeaderCommits[CommitPlan]):
         """Commit a plan once, unless it was carried out late; whether it was applied."""
         if plan is self._unanswered.late:
             self.snapshot.forget()  # the row was read for a later plan
-            return self.process.read_back(self.snapshot.row, self.operation, applied=True)
+            return self.process.report_read_back(self.snapshot.row, self.operation, applied=True)
         return (yield from HeaderCommits.commit(self, plan))
 
     def transaction(self, plan: CommitPlan) -> Steps[RowTransaction]:

@@ -301,7 +301,7 @@ class _Firings(HeaderCommits[FiringPlan]):
     def commit(self, plan: FiringPlan) -> Steps[bool]:
         """Commit a plan once, unless it was carried out late; whether it was applied."""
         if plan is self._unanswered.late:
-            return self.process.read_back(self.snapshot.row, self.operation, applied=True)
+            return self.process.report_read_back(self.snapshot.row, self.operation, applied=True)
         return (yield from HeaderCommits.commit(self, plan))
 
     def read_back(self, plan: FiringPlan, unknown: OutcomeUnknown) -> Steps[bool]:

@@ -203,11 +203,11 @@ class _Sending(HeaderCommits[_Planned]):
         if self._unknown is None:
             return False
         if any(self._states.get(key_name(one.key), FREE).owner == one.owner for one in self._tried):
-            return self._process.read_back(self._row, "send", applied=True)
+            return self._process.report_read_back(self._row, "send", applied=True)
         if self._header != self._against:
             raise self._unknown
         if not self._is_read_back:
-            self._process.read_back(self._row, "send", applied=False)
+            self._process.report_read_back(self._row, "send", applied=False)
         self._is_read_back = True
         return False
 

@@ -192,10 +192,10 @@ def send_recurring(core: QueueRuntime, message: Message, trigger: Trigger, polic
         history = core.claimer.history
         events = history.events
         replaced = (
-            [events.of_order(Kind.CANCELLED, result.replaced, kept.name, why="replaced")] if result.replaced else []
+            [events.of_command(Kind.CANCELLED, result.replaced, kept.name, why="replaced")] if result.replaced else []
         )
         sent = [*events.of_scheduled(kept.row, repeating.fired), *events.of_firing(kept.row, repeating.fired)]
-        yield from history.tell([*replaced, *sent])
+        yield from history.write_or_buffer([*replaced, *sent])
         yield from core.claimer.announce([(kept.row, None)])
     return Sent(result.id, result.sent)
 
@@ -225,7 +225,7 @@ def resume(core: QueueRuntime, name: str) -> Steps[Schedule]:
     kept, history = handle_of(core, name), core.claimer.history
     with _existing(core, name):
         schedule = yield from stored.resume(kept, lambda one: trigger_of(core, one))
-    yield from history.tell(history.events.of_skipping(stored.passed_over(schedule)))
+    yield from history.write_or_buffer(history.events.of_skipping(stored.passed_over(schedule)))
     yield from core.claimer.announce([(kept.row, None)])
     return schedule
 
@@ -237,7 +237,7 @@ def run_now(core: QueueRuntime, name: str) -> Steps[Schedule]:
         schedule = yield from stored.run_now(kept)
     asked_for = schedule.history[-1]
     sent = fired(schedule, {asked_for.occurrence: asked_for.run} if asked_for.run else {}, asked_for.at)
-    yield from history.tell(history.events.of_scheduled(kept.row, sent))
+    yield from history.write_or_buffer(history.events.of_scheduled(kept.row, sent))
     yield from core.claimer.announce([(kept.row, None)])
     return schedule
 
@@ -273,7 +273,7 @@ def backfill(core: QueueRuntime, name: str, since: datetime, until: datetime) ->
     for part in stored.in_commits(schedule, occurrences):
         with saying_how_far(partial(_backfilled, occurrences.index(part[0]), occurrences)), _existing(core, name):
             sent = yield from stored.backfill(kept, part)
-        yield from history.tell(history.events.of_scheduled(kept.row, sent))
+        yield from history.write_or_buffer(history.events.of_scheduled(kept.row, sent))
         yield from core.claimer.announce([(kept.row, None)])
     return len(occurrences)
 

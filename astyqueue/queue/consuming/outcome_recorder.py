@@ -149,10 +149,10 @@ class OutcomeRecorder:
 
     def all_pending(self, outcomes: Wanted, tickets: tuple[SettleTicket, ...]) -> list[PendingOutcome]:
         """These outcomes, which are added now."""
-        tells_acks = self.history.wants(Kind.DONE)
+        keeps_acks = self.history.wants(Kind.DONE)
         return [
             PendingOutcome(delivery, outcome, tickets)  # the common case, kept cheap
-            if outcome is ACK and delivery.goes_alone and not tells_acks
+            if outcome is ACK and delivery.goes_alone and not keeps_acks
             else self.pending(delivery, outcome, tickets)
             for delivery, outcome in outcomes
         ]
@@ -160,7 +160,7 @@ class OutcomeRecorder:
     def pending(self, delivery: BaseDelivery, outcome: Outcome, tickets: tuple[SettleTicket, ...]) -> PendingOutcome:
         """An outcome that is added now, with what is written beside it."""
         if isinstance(outcome, Ack | Reject) and not delivery.goes_alone:
-            outcome = outcome._replace(along=delivery.along)
+            outcome = outcome._replace(effects=delivery.effects)
             if isinstance(outcome, Ack) and delivery.follow_ups:
                 outcome = outcome._replace(follow_ups=delivery.follow_ups.fix())
         return PendingOutcome(delivery, outcome, tickets, self.history.of_outcome(delivery, outcome))
@@ -175,7 +175,7 @@ class OutcomeRecorder:
     def lost(self, delivery: BaseDelivery, events: tuple[Event, ...] = ()) -> None:
         """Record that the lease of a delivery was lost; `events` are those of its outcome, which came too late."""
         self.stats.lose(delivery.message_id)
-        self.history.lost(events)
+        self.history.mark_lost(events)
         delivery.settled = "lost"
         if self.observers.on:
             self.observers.notify(OutcomeLost(delivery.row, delivery.message_id))
@@ -197,7 +197,7 @@ class OutcomeRecorder:
         self.history.note(
             Kind.CANCELLED,
             lambda: [
-                events.of_order(Kind.CANCELLED, one.message_id, one.held.envelope.key, why="replaced") for one in gone
+                events.of_command(Kind.CANCELLED, one.message_id, one.held.envelope.key, why="replaced") for one in gone
             ],
         )
         for one in gone:

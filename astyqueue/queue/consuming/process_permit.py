@@ -249,7 +249,7 @@ class ProcessPermit:
         if permit is not None:
             found = table.permits.get(permit.place)
             applied = found is not None and found.value == permit.value
-            self._process.read_back(permits_row(self._queue), "change", applied=applied)
+            self._process.report_read_back(permits_row(self._queue), "change", applied=applied)
 
     def _put(self, known: Permit, since: int) -> Steps[bool]:
         """Take or renew a permit that was read as `known`; returns whether this process has it for another lease."""

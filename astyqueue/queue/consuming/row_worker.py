@@ -103,8 +103,8 @@ class RowWorker:
                 unheard = None if self.outcomes.fail(lease, error) else error
                 break
             events = []
-            for worked in settled.done:
-                snapshot.settled(worked.timer_change)
+            for settle_plan in settled.done:
+                snapshot.settled(settle_plan.timer_change)
             self._done(lease, outcomes, settled, news)
         row.scan_next(self.process.now())
         yield from self._follow_up(row, news, current=False)
@@ -202,7 +202,7 @@ class RowWorker:
         self.recorder.history.note(
             Kind.CLAIMED, lambda: self.recorder.history.events.of_hand_out(row.name, claimed, at=now)
         )
-        yield from self.recorder.history.tell(self.recorder.history.events.of_claim(row.name, claimed, at=began))
+        yield from self.recorder.history.write_or_buffer(self.recorder.history.events.of_claim(row.name, claimed, at=began))
         return claimed
 
     def _settled(self, waiting: list[tuple[Lease, dict[Id, Outcome]]], claimed: ClaimResult, news: _News) -> None:

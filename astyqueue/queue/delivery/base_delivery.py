@@ -117,7 +117,7 @@ class BaseDelivery:
         return ClaimedMessage(Entry(self.id, self.priority, self.attempt - 1), self._envelope)
 
     @property
-    def along(self) -> SettleEffects:
+    def effects(self) -> SettleEffects:
         """The columns that are written or deleted with it when it is settled for good."""
         return NOTHING if self.goes_alone else settle_effects(self.priority, self.id, self._envelope)
 
@@ -259,7 +259,7 @@ class Waiter:
 
 def after_settling(lease: Lease, outcomes: Outcomes, settled: SettleResult) -> tuple[list[BaseDelivery], list[Lease]]:
     """Update a lease after a commit; returns the deliveries that were lost, and new leases split off by extensions."""
-    parted = [part for worked in settled.done for part in _follow(lease, worked)]
+    parted = [part for settle_plan in settled.done for part in _follow(lease, settle_plan)]
     # all of them: an earlier extension of unknown outcome may be resolved only by this settle
     held = [one.deliveries for one in (lease, *parted)]
     lost = [deliveries.pop(id_) for id_ in settled.lost for deliveries in held if id_ in deliveries]
@@ -270,11 +270,11 @@ def after_settling(lease: Lease, outcomes: Outcomes, settled: SettleResult) -> t
     return lost, [part for part in parted if part.deliveries]
 
 
-def _follow(lease: Lease, worked: SettlePlan) -> list[Lease]:
+def _follow(lease: Lease, settle_plan: SettlePlan) -> list[Lease]:
     """Update a lease's timer: shrunk in place, moved whole, or split by an extension of some messages."""
-    extended = [timer for timer in worked.moved if timer.state == State.LEASED]
-    if worked.left is not None:
-        lease.timer = worked.left
+    extended = [timer for timer in settle_plan.moved if timer.state == State.LEASED]
+    if settle_plan.left is not None:
+        lease.timer = settle_plan.left
     elif len(extended) == 1:
         lease.timer = extended.pop()
     return [_parted(lease, timer) for timer in extended]

@@ -271,7 +271,7 @@ class BoundedProducer(Producer):
         gone = set(deleted)
         self._listener.stats.add("evicted", len(deleted))
         call_after_delete(self._hooks, deleted, OVERFLOW)
-        yield from self._history.tell([event for event in events if event.message in gone])
+        yield from self._history.write_or_buffer([event for event in events if event.message in gone])
         yield from self._listener.announce([(row, None) for row in {one.row for one in deleted}])
 
     def _forward(self, message: Message) -> Steps[Sent]:

@@ -306,7 +306,7 @@ class Producer:
         """The batches with the history events of these messages; none if the queue keeps no such events."""
         if not self._history.wants(Kind.SENT):
             return []
-        return self._history.beside(self._history.events.of_sending(id_, one) for id_, one in sent)
+        return self._history.batches_of(self._history.events.of_sending(id_, one) for id_, one in sent)
 
     def _record_unique(
         self, results: Mapping[int, UniqueSendResult], composed: Mapping[int, PreparedMessage]
@@ -316,8 +316,8 @@ class Producer:
         if self._history.wants(Kind.SENT):
             events, sent = self._history.events, {place: result for place, result in results.items() if result.sent}
             gone = [(result.replaced, composed[place].key) for place, result in sent.items() if result.replaced]
-            cancelled = [events.of_order(Kind.CANCELLED, id_, key, why="replaced") for id_, key in gone]
-            yield from self._history.tell(
+            cancelled = [events.of_command(Kind.CANCELLED, id_, key, why="replaced") for id_, key in gone]
+            yield from self._history.write_or_buffer(
                 [*cancelled, *(events.of_sending(one.id, composed[place]) for place, one in sent.items())]
             )
 

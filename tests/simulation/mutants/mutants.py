@@ -105,9 +105,9 @@ def _to_an_earlier_key() -> list[Patches]:
     original = outcomes.plan_settle
 
     def mutated(*values: Any, marking: bool = False) -> SettlePlan:  # noqa: ANN401, ARG001 - handed on, and nothing is marked
-        worked = original(*values)
-        worked.moved, worked.sooner = [*worked.moved, *worked.sooner], []
-        return worked
+        settle_plan = original(*values)
+        settle_plan.moved, settle_plan.sooner = [*settle_plan.moved, *settle_plan.sooner], []
+        return settle_plan
 
     return [mock.patch.object(module, "plan_settle", mutated) for module in (settle, claiming)]
 
@@ -125,10 +125,10 @@ def _cursors_by_the_clock() -> list[Patches]:
     original = scan.scan_row
 
     def mutated(now: int, seen: RowSnapshot, *values: Any, **options: Any) -> Steps[ClaimPlan]:  # noqa: ANN401 - handed on as they are
-        picked = yield from original(now, seen, *values, **options)
+        claim_plan = yield from original(now, seen, *values, **options)
         for cursors in seen.scans.cursors:
             cursors[:] = [max(cursor, ids.first_at(now - lag)) for cursor, lag in zip(cursors, SCAN_LAGS, strict=True)]
-        return picked
+        return claim_plan
 
     return [mock.patch.object(claiming, "scan_row", mutated)]
 

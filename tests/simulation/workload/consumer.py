@@ -174,8 +174,8 @@ class Consumer:
             for note in notes.values():
                 note.result = Result.UNKNOWN if isinstance(error, OutcomeUnknown) else note.result
             return
-        for worked in settled.done:
-            self.snapshots[lease.row].settled(worked.timer_change)
+        for settle_plan in settled.done:
+            self.snapshots[lease.row].settled(settle_plan.timer_change)
         self._settled(lease, outcomes, settled, notes=notes)
 
     def _asks(self, lease: Lease, outcomes: dict[Id, Outcome]) -> dict[Id, SettleRecord]:
@@ -206,7 +206,7 @@ class Consumer:
 
 def acking(delivery: BaseDelivery) -> Ack:
     """An ack, with what the delivery needs in the same commit."""
-    return ACK if delivery.along is NOTHING else Ack(delivery.along)
+    return ACK if delivery.effects is NOTHING else Ack(delivery.effects)
 
 
 def outcome_for(delivery: BaseDelivery, now: int, behaviour: Behaviour, *, rng: random.Random) -> Outcome:
@@ -223,7 +223,7 @@ def outcome_for(delivery: BaseDelivery, now: int, behaviour: Behaviour, *, rng: 
         case "extend":
             return Extend(now + int(behaviour.lease_us * rng.uniform(0.3, 1.5)))
         case _:
-            return Reject("rejected", f"reason {rng.randint(0, 9)}", delivery.attempt, delivery.along)
+            return Reject("rejected", f"reason {rng.randint(0, 9)}", delivery.attempt, delivery.effects)
 
 
 def delivery_record(delivery: BaseDelivery, client: SimulatedProcess) -> history.Delivered:

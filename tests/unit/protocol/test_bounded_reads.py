@@ -316,7 +316,7 @@ def test_a_timer_that_changed_is_found_again_among_many_that_are_gone() -> None:
     gone, left = scene.waiting
     run(delete(scene.process("cyd"), MessageId(ROW, 0, gone)), scene.store)
     settled = scene.settle(scene.held, {gone: ACK, left: ACK}, name="dan")
-    assert (settled.lost, [name.id for worked in settled.done for name in worked.acked]) == ([gone], [left])
+    assert (settled.lost, [name.id for settle_plan in settled.done for name in settle_plan.acked]) == ([gone], [left])
 
 
 def test_a_lease_that_moves_up_while_timers_are_read_in_stretches_is_seen() -> None:

@@ -168,7 +168,7 @@ def test_without_the_expectation_on_its_timer_a_superseded_message_is_in_two_pla
 
 def _frees_whatever_has_the_key(plan: SettlePlan, entry: Entry, outcome: Ack) -> None:
     plan.acked.append(message_name(entry.priority, entry.id))
-    plan.freed += [outcome.along.frees] if outcome.along.frees else []
+    plan.freed += [outcome.effects.frees] if outcome.effects.frees else []
 
 
 def test_an_ack_that_frees_the_key_of_a_newer_message_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -366,7 +366,7 @@ def test_the_commit_that_settles_frees_the_key_and_expects_but_its_own_timer(sce
 def test_outcomes_with_what_goes_along_are_outcomes_of_their_kind() -> None:
     frees = SettleEffects(frees=key_name(KEY))
     assert isinstance(Ack(frees), Ack)
-    assert Reject("failed", "", 1, frees).along.frees == key_name(KEY)
+    assert Reject("failed", "", 1, frees).effects.frees == key_name(KEY)
 
 
 def test_an_owner_is_read_as_it_was_written() -> None:

@@ -210,7 +210,7 @@ def test_what_waits_while_the_store_is_away_is_written_later_and_of_too_much_the
     history = queue.core.claimer.history
     message = queue.send("hello").id
     made = [
-        replace(history.events.of_order(Kind.CLAIMED, message, None, why=str(number)), at=clock.now() + number)
+        replace(history.events.of_command(Kind.CLAIMED, message, None, why=str(number)), at=clock.now() + number)
         for number in range(3)
     ]
     history.note(Kind.CLAIMED, lambda: made)
