@@ -229,7 +229,7 @@ async def arun(steps: Steps[T], store: AsyncStore, observers: Observers = UNOBSE
     try:
         while True:
             request = answer.into(steps)
-            finishing.go_on()
+            finishing.raise_if_cancelled()
             if isinstance(request, Rest):
                 answer = await _arest(request)
                 continue
@@ -240,11 +240,11 @@ async def arun(steps: Steps[T], store: AsyncStore, observers: Observers = UNOBSE
         return result
     finally:
         steps.close()
-        finishing.go_on()
+        finishing.raise_if_cancelled()
 
 
 async def _arest(rest: Rest) -> Answer:
-    await rest.wakeup.awaited(rest.until)
+    await rest.wakeup.wait_in_task(rest.until)
     return Answer()
 
 

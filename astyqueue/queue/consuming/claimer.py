@@ -115,7 +115,7 @@ class Claimer:
             if moment is None:
                 self.changed(row)
             else:
-                self._scheduler.due(row, moment, self._process.now())
+                self._scheduler.report_due(row, moment, self._process.now())
                 self.wake()
         yield from self._doorbell.ring([row for row, _ in rows], frees_group=frees_group)
 
@@ -130,7 +130,7 @@ class Claimer:
 
     def changed(self, row: str) -> None:
         """Have a row's header read again: this process changed it, but not through this claimer."""
-        self._scheduler.changed(row)
+        self._scheduler.report_changed(row)
         self.wake()
 
     def wake(self) -> None:
@@ -214,7 +214,7 @@ class Claimer:
 
     def _round(self, me: Wakeup, until: MonotonicUs | None) -> Steps[None]:
         """Do the most urgent work, or rest until there is some. Claims and settles take turns, so neither starves."""
-        self._scheduler.activity.take_calls()
+        self._scheduler.activity.take_wake_reasons()
         succeeded = yield from self._for_waiters(self._keep_up(), {})
         now = self._process.now()
         if self._scheduler.begin_round(now, working=self.leases.in_hand > 0):

@@ -81,7 +81,9 @@ class ExpirySweep:
         for entry, death, _ in buried:
             self._recorder.notifier.buried(MessageId(row, entry.priority, entry.id), death.kind, death.reason)
         events = self._recorder.history.events
-        yield from self._recorder.history.write_or_buffer(events.of_claim(row, ClaimResult(buried=buried), at=self._process.now()))
+        yield from self._recorder.history.write_or_buffer(
+            events.of_claim(row, ClaimResult(buried=buried), at=self._process.now())
+        )
         return True
 
     def call_hooks(self) -> None:

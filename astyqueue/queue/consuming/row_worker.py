@@ -165,7 +165,7 @@ class RowWorker:
             return
         yield from self._follow_up(row, news, current=claimed.unlocked)
         if (yield from self.expiry.visit(row.name)):
-            self.scheduler.changed(row.name)
+            self.scheduler.report_changed(row.name)
 
     def _claim_from(self, row: RowState, shares: Shares, news: _News) -> Steps[ClaimResult | None]:
         """Fire and claim; None if the row's lock is busy. `news` has what was settled, also after an error."""
@@ -202,7 +202,9 @@ class RowWorker:
         self.recorder.history.note(
             Kind.CLAIMED, lambda: self.recorder.history.events.of_hand_out(row.name, claimed, at=now)
         )
-        yield from self.recorder.history.write_or_buffer(self.recorder.history.events.of_claim(row.name, claimed, at=began))
+        yield from self.recorder.history.write_or_buffer(
+            self.recorder.history.events.of_claim(row.name, claimed, at=began)
+        )
         return claimed
 
     def _settled(self, waiting: list[tuple[Lease, dict[Id, Outcome]]], claimed: ClaimResult, news: _News) -> None:

@@ -51,8 +51,8 @@ _CHANGED: Final = -1
 class RowScheduler:
     """Chooses the next row of a queue for one process.
 
-    Any thread reports what makes a row due (`due`, `changed`) and requests scans (`request`, `answered`). The leader
-    calls everything else: each round `begin_round`, and then `poll`, `next_row` and `visiting`, or `idle`.
+    Any thread reports what makes a row due (`report_due`, `report_changed`) and requests scans (`request`, `answered`).
+    The leader calls everything else: each round `begin_round`, and then `poll`, `next_row` and `visiting`, or `idle`.
 
     `shared`: rows have owners; a single row is used by all processes.
     """
@@ -92,12 +92,12 @@ class RowScheduler:
         requests = f"requested {self._requested}, answered {self._answered}"
         return f"<RowScheduler: work in {planned} of {len(self.rows)} rows, {len(self._reported)} reported, {requests}>"
 
-    def due(self, row: str, moment: int, now: int) -> None:
+    def report_due(self, row: str, moment: int, now: int) -> None:
         """Report that this process sent to a row a message due at `moment`. Safe from any thread."""
         self.activity.traffic(now)
         self._report(row, moment)
 
-    def changed(self, row: str) -> None:
+    def report_changed(self, row: str) -> None:
         """Report a header commit of this process that its snapshot of the row does not have. Safe from any thread."""
         self._report(row, _CHANGED)
 
@@ -123,7 +123,7 @@ class RowScheduler:
 
     @property
     def unwatched(self) -> bool:
-        """Whether nothing has to be followed now: the queue is idle, was not called, and no consumer came."""
+        """Whether nothing has to be followed now: the queue is idle, was not woken, and no consumer came."""
         return self.activity.unwatched and self._answered >= self._requested
 
     def begin_round(self, now: int, *, working: bool = False) -> bool:

@@ -70,7 +70,7 @@ class Worker:
     def _go_on(self) -> None:
         assert self._steps is not None
         if self.listens and self._seat is not None and self._seat.wakeup is not None:
-            self._seat.wakeup.waited(self._wake)
+            self._seat.wakeup.end_wait(self._wake)
         while not isinstance(request := self._answer.into(self._steps), Rest) or self._waits_for_an_answer(request):
             self.requests.append(request)
             self._answer = carry_out(request, self.store)
