@@ -138,10 +138,10 @@ def decode_header(row: str, value: bytes) -> Header:
         _in_range(max(version, floor), "its version or its floor", _GREATEST_NUMBER)
         start = _HEADER.size
         owner = packed[start : start + length].decode()
-        marks = _split(packed[start + length :], levels * SCANS)
+        split = _split(packed[start + length :], levels * SCANS)
     except (ValueError, struct.error) as error:
         raise Undecodable(row, "its header", str(error)) from error
-    cursors = tuple(marks[level * SCANS : (level + 1) * SCANS] for level in range(levels))
+    cursors = tuple(split[level * SCANS : (level + 1) * SCANS] for level in range(levels))
     return Header(version, floor, nonce, owner, cursors)
 
 
@@ -229,13 +229,13 @@ class Timer:
         """
         holder = _short(self.holder)
         superseded = [entry for entry in self.entries if entry.superseded]
-        lightness = _EMPTY - 2 * len(self.entries) - len(self.marks) + len(superseded)
+        shrink_count = _EMPTY - 2 * len(self.entries) - len(self.marks) + len(superseded)
         grouped = self.grouped
         flags = self.alone * _ALONE | grouped * _GROUPED | self.isolated * _ISOLATED
         return b"".join(
             (
                 FORMAT,
-                _TIMER.pack(lightness, self.nonce, self.made_for, flags, len(holder)),
+                _TIMER.pack(shrink_count, self.nonce, self.made_for, flags, len(holder)),
                 holder,
                 _COUNT.pack(len(self.entries)),
                 *(_packed_with_groups(self) if grouped else _packed(self)),
@@ -245,7 +245,10 @@ class Timer:
 
 def _packed(timer: Timer) -> list[bytes]:
     return [
-        *[_ENTRY.pack(id_, level, spent | again * _SUPERSEDED) for id_, level, spent, again, _ in timer.entries],
+        *[
+            _ENTRY.pack(id_, level, spent | superseded * _SUPERSEDED)
+            for id_, level, spent, superseded, _ in timer.entries
+        ],
         *[_MARK.pack(*mark[:-1]) for mark in timer.marks],
     ]
 
@@ -253,8 +256,8 @@ def _packed(timer: Timer) -> list[bytes]:
 def _packed_with_groups(timer: Timer) -> list[bytes]:
     return [
         *[
-            _GROUPED_ENTRY.pack(id_, level, spent | again * _SUPERSEDED, group)
-            for id_, level, spent, again, group in timer.entries
+            _GROUPED_ENTRY.pack(id_, level, spent | superseded * _SUPERSEDED, group)
+            for id_, level, spent, superseded, group in timer.entries
         ],
         *[_GROUPED_MARK.pack(*mark) for mark in timer.marks],
     ]

@@ -20,7 +20,6 @@ from astyqueue.errors import StoreError, Undecodable
 from astyqueue.protocol.settling.outcomes import Outcome
 from astyqueue.protocol.steps import Client, Steps
 from astyqueue.queue.consuming.at_most_once import AtMostOnceBuffer
-from astyqueue.queue.consuming.emptying import Emptying
 from astyqueue.queue.consuming.expiry_sweep import ExpirySweep
 from astyqueue.queue.consuming.firing import ScheduleFiring
 from astyqueue.queue.consuming.follow_up_sending import FollowUpSending
@@ -31,6 +30,7 @@ from astyqueue.queue.consuming.outcome_recorder import OutcomeRecorder
 from astyqueue.queue.consuming.process_permit import ClaimPermission, ProcessPermit
 from astyqueue.queue.consuming.row_worker import RowWorker, returned
 from astyqueue.queue.consuming.settle_buffer import SettleBuffer
+from astyqueue.queue.consuming.suspect_wait import SuspectWait
 from astyqueue.queue.consuming.waiters import Shares, Waiters
 from astyqueue.queue.delivery.base_delivery import BaseDelivery, Waiter
 from astyqueue.queue.history_writer import HistoryWriter
@@ -84,7 +84,7 @@ class Claimer:
         self._waiters = Waiters(clock)
         self._at_most_once = AtMostOnceBuffer(self._waiters, self.stats, notifier)
         self.permit = permit = ProcessPermit(process, clock, settings_sync)
-        self._permission = ClaimPermission(permit, process, scheduler, self.leases, emptying=Emptying(clock))
+        self._permission = ClaimPermission(permit, process, scheduler, self.leases, suspect_wait=SuspectWait(clock))
         self._work = RowWorker(
             process=process,
             scheduler=scheduler,
@@ -100,7 +100,7 @@ class Claimer:
             follow_ups=FollowUpSending(process, recorder, self.announce),
             permit=permit,
             expiry=ExpirySweep(process, clock, settings_sync, recorder),
-            emptying=self._permission.emptying,
+            suspect_wait=self._permission.suspect_wait,
         )
         self._resting = LeaderWait(clock, self._work)
         self._claimed_last = False
@@ -300,4 +300,6 @@ class Claimer:
 
     def _shares(self) -> Shares:
         """The credit of each waiter; none while the queue is paused or leases must end before a suspect is claimed."""
-        return {} if self._permission.empties or self._settings_sync.behaviour.paused else self._waiters.shares()
+        return (
+            {} if self._permission.waits_for_suspect or self._settings_sync.behaviour.paused else self._waiters.shares()
+        )

@@ -162,7 +162,7 @@ class OutcomeRecorder:
         if isinstance(outcome, Ack | Reject) and not delivery.goes_alone:
             outcome = outcome._replace(effects=delivery.effects)
             if isinstance(outcome, Ack) and delivery.follow_ups:
-                outcome = outcome._replace(follow_ups=delivery.follow_ups.fix())
+                outcome = outcome._replace(follow_ups=delivery.follow_ups.freeze())
         return PendingOutcome(delivery, outcome, tickets, self.history.of_outcome(delivery, outcome))
 
     def count(self, outcomes: Iterable[Outcome]) -> None:

@@ -28,8 +28,8 @@ from astyqueue.protocol.coordination.permits import (
 )
 from astyqueue.protocol.layout.rows import permits_row
 from astyqueue.protocol.steps import Client, Steps
-from astyqueue.queue.consuming.emptying import Emptying
 from astyqueue.queue.consuming.lease_table import LeaseTable
+from astyqueue.queue.consuming.suspect_wait import SuspectWait
 from astyqueue.queue.row_sharing.row_scheduler import RowScheduler
 from astyqueue.queue.row_sharing.row_state import RowState
 from astyqueue.queue.settings_sync import SettingsSync
@@ -310,10 +310,16 @@ class ClaimPermission:
     """
 
     def __init__(
-        self, permit: ProcessPermit, process: Client, scheduler: RowScheduler, leases: LeaseTable, *, emptying: Emptying
+        self,
+        permit: ProcessPermit,
+        process: Client,
+        scheduler: RowScheduler,
+        leases: LeaseTable,
+        *,
+        suspect_wait: SuspectWait,
     ) -> None:
         """`permit` is that of the `process`, whose rows and leases the others are."""
-        self.emptying = emptying
+        self.suspect_wait = suspect_wait
         self._permit = permit
         self._process = process
         self._scheduler = scheduler
@@ -337,12 +343,12 @@ class ClaimPermission:
         return self._permit.granted or not self._needed
 
     @property
-    def empties(self) -> bool:
+    def waits_for_suspect(self) -> bool:
         """Whether nothing may be claimed until messages that are leased to this process have ended."""
-        return self.emptying.forbids(self._leases.in_hand)
+        return self.suspect_wait.forbids(self._leases.in_hand)
 
     def next_row(self, now: int) -> RowState | None:
         """The row to claim from; none without a permit, which the next round takes if a poll found something due."""
         if not self._permit.granted:
             return None
-        return self.emptying.row_to_look_into() or self._scheduler.next_row(now)
+        return self.suspect_wait.row_to_look_into() or self._scheduler.next_row(now)
