@@ -200,10 +200,10 @@ def _fresh(snapshot: RowSnapshot, claim_plan: ClaimPlan, level: int) -> Steps[No
         head = snapshot.scans.cursors[level][0]
         until = ids.first_at(claim_plan.now + 1)
         wanted = Slice(snapshot.row, Type.MESSAGE, level, after=head, beyond=True, until=until, limit=limit)
-        columns, long = yield from _walk(snapshot, wanted, claim_plan.now, whole=True)
+        columns, long = yield from _read_slice(snapshot, wanted, claim_plan.now, whole=True)
         claim_plan.has_read(columns, snapshot.sizes)
         if columns and head != ids.LEAST:
-            snapshot.strides.saw(len(columns), head, columns[-1].name.id)
+            snapshot.window.saw(len(columns), head, columns[-1].name.id)
         dead = yield from load_dead(snapshot, claim_plan.timers)
         all_passed = _take_waiting(snapshot, claim_plan, columns, dead)
         left -= len(columns) - (len(claim_plan.blocked) - blocked)  # blocked ones use up no room
@@ -233,9 +233,9 @@ def _take_waiting(snapshot: RowSnapshot, claim_plan: ClaimPlan, columns: list[Co
     return True
 
 
-def _walk(snapshot: RowSnapshot, wanted: Slice, now: int, *, whole: bool = False) -> Steps[BoundedRead]:
+def _read_slice(snapshot: RowSnapshot, wanted: Slice, now: int, *, whole: bool = False) -> Steps[BoundedRead]:
     """Read a slice with any number of tombstones; after a long read the cursors are stored, so that none repeats it."""
-    through = yield from read_bounded(wanted, now, snapshot.strides, whole=whole)
+    through = yield from read_bounded(wanted, now, snapshot.window, whole=whole)
     if through.long:
         snapshot.ids_scanned += WORTH_STORING
     return through
@@ -258,7 +258,7 @@ def _late(snapshot: RowSnapshot, claim_plan: ClaimPlan, scan: int) -> Steps[None
         wanted = Slice(
             snapshot.row, Type.MESSAGE, level, after=cursors[scan], beyond=True, until=until, limit=_LATE, values=False
         )
-        columns, _ = yield from _walk(snapshot, wanted, claim_plan.now)
+        columns, _ = yield from _read_slice(snapshot, wanted, claim_plan.now)
         snapshot.ids_scanned += len(columns)
         landed = [column for column in columns if column.name.id not in claim_plan.timers.hidden]
         left = yield from _take_landed(snapshot, claim_plan, landed)

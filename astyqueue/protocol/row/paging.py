@@ -51,7 +51,7 @@ def unlisted_page(
 ) -> Steps[Page]:
     """A page of one priority's messages that nothing lists; the dead columns are read after the messages."""
     wanted = Slice(snapshot.row, Type.MESSAGE, level, after=after, beyond=True, until=until, limit=limit, values=False)
-    columns, _ = yield from read_bounded(wanted, snapshot.valid_at, snapshot.strides)
+    columns, _ = yield from read_bounded(wanted, snapshot.valid_at, snapshot.window)
     if not columns:
         return Page([], None)
     first, last = columns[0].name.id, columns[-1].name.id

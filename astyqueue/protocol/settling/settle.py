@@ -15,7 +15,7 @@ from typing import Final
 from astyqueue.errors import Closed, OutcomeUnknown, StoreError, Undecodable
 from astyqueue.ids import Id
 from astyqueue.protocol.layout.columns import HEADER, Timer, Type, decode_timer
-from astyqueue.protocol.row.bounded_reads import ScanWindow, read_in_pages
+from astyqueue.protocol.row.bounded_reads import ReadWindow, read_in_pages
 from astyqueue.protocol.row.header_commit import RowTransaction, bump_header
 from astyqueue.protocol.settling.outcomes import Extend, Outcome, Outcomes, SettlePlan, plan_settle
 from astyqueue.protocol.steps import Client, Steps, read_column, read_one
@@ -135,7 +135,7 @@ class _Settling:
 def find_claim_timer(row: str, timer: Timer, wanted: Iterable[Id]) -> Steps[Timer | None]:
     """The current timer of the same claim that hides one of these messages; a claim's timers only move up."""
     columns = yield from read_in_pages(
-        Slice(row, Type.TIMER, 0, after=timer.name.id), _TIMERS_A_PAGE, ScanWindow(), exact=True
+        Slice(row, Type.TIMER, 0, after=timer.name.id), _TIMERS_A_PAGE, ReadWindow(), exact=True
     )
     for column in columns:
         found = _readable(row, column.name, column.value)

@@ -18,7 +18,7 @@ from astyqueue.clock import Clock
 from astyqueue.errors import StoreError
 from astyqueue.protocol.layout.columns import HEADER
 from astyqueue.protocol.layout.rows import Ring, is_home
-from astyqueue.protocol.row.bounded_reads import MessageSizes, ScanWindow
+from astyqueue.protocol.row.bounded_reads import MessageSizes, ReadWindow
 from astyqueue.protocol.row.snapshot import RowSnapshot
 from astyqueue.protocol.steps import Steps, read
 from astyqueue.queue.row_sharing.deadline_heap import DeadlineHeap
@@ -371,12 +371,12 @@ class RowVisit:
 def _unknown_rows(ring: Ring, scans: DeadlineHeap) -> dict[str, RowState]:
     """All rows, nothing known of any.
 
-    Rows of the ring share a scan window, as they fill alike; all rows share message sizes.
+    Rows of the ring share a read window, as they fill alike; all rows share message sizes.
     """
-    window, sizes, levels = ScanWindow(), MessageSizes(), ring.layout.priorities
+    window, sizes, levels = ReadWindow(), MessageSizes(), ring.layout.priorities
     return {
         name: RowState(
-            RowSnapshot(name, levels, sizes=sizes, strides=ScanWindow(None if is_home(name) else window)), scans
+            RowSnapshot(name, levels, sizes=sizes, window=ReadWindow(None if is_home(name) else window)), scans
         )
         for name in ring.rows()
     }

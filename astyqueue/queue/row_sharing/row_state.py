@@ -9,7 +9,7 @@ from astyqueue.errors import Undecodable
 from astyqueue.ids import Id
 from astyqueue.protocol.layout.columns import decode_header
 from astyqueue.protocol.layout.rows import is_home
-from astyqueue.protocol.row.bounded_reads import ScanWindow
+from astyqueue.protocol.row.bounded_reads import ReadWindow
 from astyqueue.protocol.row.snapshot import RowSnapshot
 from astyqueue.queue.row_sharing.deadline_heap import DeadlineHeap
 from astyqueue.units import NEVER, SECOND
@@ -171,9 +171,9 @@ class RowState:
         return bool(self.snapshot.timers and self.snapshot.timers.by_name)
 
     @property
-    def scan_window(self) -> ScanWindow:
+    def read_window(self) -> ReadWindow:
         """How much time one read of its messages may cover."""
-        return self.snapshot.strides
+        return self.snapshot.window
 
     def fire_schedules(self, *, on: bool) -> None:
         """Set whether this process fires the schedules of the row."""

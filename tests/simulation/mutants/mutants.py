@@ -82,7 +82,7 @@ def _dead_first() -> list[Patches]:
 
 def _old_messages() -> list[Patches]:
     kept: dict[tuple[int, int], tuple[int, list[Column]]] = {}
-    walk = scan._walk  # noqa: SLF001 - the mistake is made there
+    read_slice = scan._read_slice  # noqa: SLF001 - the mistake is made there
 
     def remembering(
         seen: RowSnapshot, wanted: Slice, now: int, *, whole: bool = False
@@ -92,13 +92,13 @@ def _old_messages() -> list[Patches]:
         left = [column for column in columns if column.name.id > wanted.after]
         if wanted.values and left and now - at < 30 * SECOND:
             return left[: wanted.limit], False
-        found, long = yield from walk(seen, wanted, now, whole=whole)
+        found, long = yield from read_slice(seen, wanted, now, whole=whole)
         if wanted.values:
-            more, _ = yield from walk(seen, replace(wanted, limit=50), now)
+            more, _ = yield from read_slice(seen, replace(wanted, limit=50), now)
             kept[place] = (now, more)
         return found, long
 
-    return [mock.patch.object(scan, "_walk", remembering)]
+    return [mock.patch.object(scan, "_read_slice", remembering)]
 
 
 def _to_an_earlier_key() -> list[Patches]:
