@@ -345,7 +345,7 @@ class MessageBrowser:
     """
 
     def __init__(self, process: Client, ring: Ring, *, begin: Id, follow: bool) -> None:
-        """Begin behind this id."""
+        """Begin beyond this id."""
         self._process = process
         self._rows = ring.rows()
         self._levels = ring.layout.priorities

@@ -141,7 +141,7 @@ class _Clearing:
         return snapshot.loaded_header.value != before
 
     def done(self, plan: CommitPlan, snapshot: RowSnapshot) -> None:
-        """Record a commit and continue behind what it deleted, so that its tombstones are not read again.
+        """Record a commit and continue beyond what it deleted, so that its tombstones are not read again.
 
         After a commit of unknown outcome, it may be an earlier plan than the last: all is read from the start again.
         """

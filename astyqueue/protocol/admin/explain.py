@@ -101,13 +101,13 @@ def _blocking(message: MessageId, blocked: Entry | Mark, timers: Sequence[Timer]
     before = sorted(turn_of(one) for _, one in listed)
     if under_way:
         timer, one = under_way[0]
-        behind = Predecessor(MessageId(message.row, one.priority, one.id), _hiding(timer, one))
+        predecessor = Predecessor(MessageId(message.row, one.priority, one.id), _hiding(timer, one))
     elif before[0] < turn_of(blocked):
         priority, id_ = before[0]
-        behind = Predecessor(MessageId(message.row, -priority, id_), None)
+        predecessor = Predecessor(MessageId(message.row, -priority, id_), None)
     else:
         return None
-    return Hiding(Standing.BLOCKED, message.moment, blocked.spent, "", behind)
+    return Hiding(Standing.BLOCKED, message.moment, blocked.spent, "", predecessor)
 
 
 def _hiding(timer: Timer, one: Entry | Mark) -> Hiding:

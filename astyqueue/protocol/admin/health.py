@@ -74,7 +74,7 @@ def _with_anything(names: Sequence[str], levels: int) -> Steps[list[str]]:
 
 
 def _first_columns(name: str, levels: int, found: Column | None) -> list[Slice]:
-    """The first column of each kind in a row; messages only behind the last scan's cursors: earlier ones are listed."""
+    """The first column of each kind in a row; messages only beyond the last scan's cursors: earlier ones are listed."""
     try:
         header = decode_header(name, found.value) if found else None
     except Undecodable:

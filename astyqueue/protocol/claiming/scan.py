@@ -112,7 +112,7 @@ def _share_of_parked(snapshot: RowSnapshot, claim_plan: ClaimPlan, parked: list[
 
 
 def work_probes(row: str, heads: Iterable[Id], until: int) -> list[Slice]:
-    """One slice per priority, which shows whether a message behind its head is due by `until` (microseconds)."""
+    """One slice per priority, which shows whether a message beyond its head is due by `until` (microseconds)."""
     bound = ids.first_at(until + 1)
     return [
         Slice(row, Type.MESSAGE, level, after=head, beyond=True, until=bound, limit=1, values=False)
@@ -147,7 +147,7 @@ def _with_room(room: int, levels: int, again: Mapping[int, Sequence[Redelivery]]
 def _levels_with_work(snapshot: RowSnapshot, now: int, asked: Sequence[int]) -> Steps[set[int]]:
     """The priorities in which a message may wait; with a single priority, the scan itself shows it.
 
-    Only the `asked` priorities are probed. Where many redeliveries are due, many messages behind the head were settled,
+    Only the `asked` priorities are probed. Where many redeliveries are due, many messages beyond the head were settled,
     and each probe would read all their tombstones.
     """
     levels = set(range(snapshot.levels))
@@ -284,7 +284,7 @@ def _take_landed(snapshot: RowSnapshot, claim_plan: ClaimPlan, landed: list[Colu
     if not landed:
         return []
     level, first, last = landed[0].name.priority, landed[0].name.id, landed[-1].name.id
-    dead = yield from read_one(Slice(snapshot.row, Type.DEAD, level, after=first, until=ids.behind(last), values=False))
+    dead = yield from read_one(Slice(snapshot.row, Type.DEAD, level, after=first, until=ids.after(last), values=False))
     elsewhere = claim_plan.ids.union(column.name.id for column in dead)
     alive = [column for column in landed if column.name.id not in elsewhere]
     while alive and (limit := claim_plan.fits(snapshot.sizes)):

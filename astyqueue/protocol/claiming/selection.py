@@ -233,7 +233,7 @@ class ClaimPlan:
         return True
 
     def _put_off(self, entry: Entry, until: int) -> bool:
-        # hidden, it does not keep a claim from the messages behind it; in whole seconds, so that many share a timer
+        # hidden, it does not keep a claim from the messages beyond it; in whole seconds, so that many share a timer
         self.room -= 1
         if entry.group:
             self.groups_taken.add(entry.group)

@@ -67,7 +67,7 @@ class ReadWindow:
     _limit: int = NEVER
 
     def saw(self, count: int, after: Id, last: Id) -> None:
-        """Record `count` ids behind `after`, up to `last`: the rate is computed from them."""
+        """Record `count` ids beyond `after`, up to `last`: the rate is computed from them."""
         self._ids += count
         self._time += max(0, min(ids.moment(last) - ids.moment(after), _PAUSE))
         if self._time > _REMEMBERED:

@@ -175,7 +175,7 @@ class RowRescan:
         """Those that are not dead; `names` are of one priority. The dead columns are read after the messages."""
         first, last = names[0], names[-1]
         dead = yield from read_one(
-            Slice(self.row, Type.DEAD, first.priority, after=first.id, until=ids.behind(last.id), values=False)
+            Slice(self.row, Type.DEAD, first.priority, after=first.id, until=ids.after(last.id), values=False)
         )
         dead_ids = {column.name.id for column in dead}
         return [name for name in names if name.id not in dead_ids]

@@ -260,7 +260,7 @@ def read_all_timers(row: str, floor: int, window: ReadWindow | None = None) -> S
 
 
 def load_dead(snapshot: RowSnapshot, timers: TimerIndex) -> Steps[set[Id]]:
-    """The dead letters behind the heads: read after the messages, or cached since these timers were read."""
+    """The dead letters beyond the heads: read after the messages, or cached since these timers were read."""
     if timers.dead is None:
         slices = [
             Slice(snapshot.row, Type.DEAD, level, after=head, values=False)

@@ -220,5 +220,5 @@ class _SchedulePages:
             self._left += [(middle, until), (first, middle)]
             return []
         if len(page) == _PAGE:
-            self._left.append((ids.behind(page[-1].name.id), until))
+            self._left.append((ids.after(page[-1].name.id), until))
         return page
