@@ -72,10 +72,10 @@ def clear(process: Client, row: str, levels: int, on_deleted: OnDeleted = lambda
     Receipts of leased messages become invalid. A message sent meanwhile may be deleted or not; one sent afterwards
     stays. What was deleted before an error stays deleted. `on_deleted` is called after each commit.
     """
-    raising = CommitLoop(process, RowSnapshot(row, levels))
+    commits = CommitLoop(process, RowSnapshot(row, levels))
     clearing = _Clearing(process, levels)
-    while plan := (yield from raising.carry_out(clearing.plan)):
-        clearing.done(plan, raising.snapshot)
+    while plan := (yield from commits.carry_out(clearing.plan)):
+        clearing.done(plan, commits.snapshot)
         on_deleted([MessageId(row, name.priority, name.id) for name in plan.messages])
     return clearing.removed
 

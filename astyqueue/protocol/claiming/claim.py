@@ -198,11 +198,11 @@ class _Claiming(HeaderCommits[_ClaimCommit]):
         for name, value in plan.claim_plan.dead.items():
             change.put(name, value)
         change.delete(*plan.claim_plan.consumed, *self.request.unlocks)
-        self.header = self._raised(plan)
-        change.raise_header(plan.claim_plan.known.value, self.header)
+        self.header = self._next_header(plan)
+        change.bump_header(plan.claim_plan.known.value, self.header)
         return change
 
-    def _raised(self, plan: _ClaimCommit) -> Header:
+    def _next_header(self, plan: _ClaimCommit) -> Header:
         """The next header. All timers are known here, so its floor may rise to the earliest due after this commit.
 
         Not beyond now while messages are blocked: a process that knows only the header looks whether a group is free.
@@ -275,7 +275,7 @@ class _Claiming(HeaderCommits[_ClaimCommit]):
         if self.header.owner and before.owner != self.header.owner:
             self.claimed.previous_owner = before.owner
         dead = [name.id for name in claim_plan.dead]
-        self.snapshot.raised(self.header, plan.successors, plan.timers, dead=dead, at=claim_plan.now)
+        self.snapshot.header_committed(self.header, plan.successors, plan.timers, dead=dead, at=claim_plan.now)
         self.snapshot.scans.late_scans_made(claim_plan.late_scans, claim_plan.now)
         for part in plan.settle_plans:
             self.snapshot.settled(part.timer_change)

@@ -68,9 +68,8 @@ def scan_row(
     if timers.groups:
         claim_plan.ending = {name.id for plan in settling for name in (*plan.acked, *plan.dead)}
     due = _due(snapshot, claim_plan, settling)
-    if (
-        due.suspects and request.in_hand
-    ):  # settles do not bump the header, so it may be gone: check before pausing for it
+    if due.suspects and request.leased_count:
+        # settles do not bump the header, so it may be gone: check before pausing for it
         snapshot.timers = None
         claim_plan.timers = yield from load_snapshot(snapshot, now)
         due = _due(snapshot, claim_plan, settling)
@@ -125,7 +124,7 @@ def _take_suspect(snapshot: RowSnapshot, claim_plan: ClaimPlan, suspects: list[R
 
     What waits beside it was not read, so there may be more.
     """
-    if claim_plan.request.in_hand == 0:
+    if claim_plan.request.leased_count == 0:
         claim_plan.more = True
         first = suspects[0]
         claim_plan.room = min(1, claim_plan.room)

@@ -31,18 +31,19 @@ REDELIVERED_TOGETHER: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class ClaimRequest:
-    """A request to lease up to `want` messages, for `lease` microseconds each, by a process that has leased `in_hand`.
+    """A request to lease up to `want` messages, for `lease` microseconds each.
 
-    With `keeps`, the claim takes or extends the row lease, if row `leases` are in use; `yields`: give up after a
-    refusal. `unlocks`: columns of a row lock that the claim's commit deletes. The caps bound the messages' own
-    settings; `expires_cap` is the longest time from the due time until a message expires, and 0 is none. `ends_soon`:
-    the process may not come back, so cursors that need no late scan any more are stored.
+    `leased_count`: the messages that are leased to the process already. With `keeps`, the claim takes or extends the
+    row lease, if row `leases` are in use; `yields`: give up after a refusal. `unlocks`: columns of a row lock that the
+    claim's commit deletes. The caps bound the messages' own settings; `expires_cap` is the longest time from the due
+    time until a message expires, and 0 is none. `ends_soon`: the process may not come back, so cursors that need no
+    late scan any more are stored.
     """
 
     want: int
     lease: int
     max_attempts: int
-    in_hand: int = 0
+    leased_count: int = 0
     keeps: bool = True
     yields: bool = False
     leases: bool = True
@@ -158,7 +159,7 @@ class ClaimPlan:
     @property
     def alone(self) -> bool:
         """Whether its one message will be the only one that this process has leased."""
-        return self.request.in_hand == 0 and not self.at_most_once and sum(map(len, self.leased.values())) == 1
+        return self.request.leased_count == 0 and not self.at_most_once and sum(map(len, self.leased.values())) == 1
 
     def take(self, entry: Entry, value: bytes, part: Part | None = None, *, scanned: Id | None = None) -> bool:
         """Plan to lease, hide or dead-letter one message; False if this commit has no room for it.

@@ -77,7 +77,7 @@ class RowTransaction:
             self._deletes.append(timer.name)
         self._puts.append(Put(successor.name, successor.value))
 
-    def raise_header(self, known: bytes | None, header: Header) -> None:
+    def bump_header(self, known: bytes | None, header: Header) -> None:
         """Make it a header commit: it expects the known header and writes this one."""
         self.expect(HEADER, known)
         self._puts.append(Put(HEADER, header.encode()))
@@ -94,9 +94,9 @@ def bump_header(process: Client, change: RowTransaction, known: bytes | None, *,
         decode_header(change.row, known) if known is not None else Header(0, process.now(), _NO_NONCE, process.name, ())
     )
     floor = header.floor if due is None else min(header.floor, due)
-    raised = Header(header.version + 1, floor, process.nonce(), header.owner, header.cursors)
-    change.raise_header(known, raised)
-    return raised
+    bumped = Header(header.version + 1, floor, process.nonce(), header.owner, header.cursors)
+    change.bump_header(known, bumped)
+    return bumped
 
 
 P = TypeVar("P")
@@ -344,7 +344,7 @@ class CommitLoop(HeaderCommits[CommitPlan]):
     def remember(self, plan: CommitPlan) -> None:
         """Keep the snapshot for the next commit."""
         self._unanswered.clear()
-        self.snapshot.raised(self._header, plan.shrunk, plan.listed)
+        self.snapshot.header_committed(self._header, plan.shrunk, plan.listed)
 
     def read_back(self, plan: CommitPlan, unknown: OutcomeUnknown) -> Steps[bool]:
         """Whether the commit was applied: by the header, or else by its traces."""

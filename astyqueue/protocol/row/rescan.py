@@ -68,10 +68,10 @@ class _Listing(CommitPlan):
 
 def list_stranded(process: Client, row: str, names: Sequence[Name]) -> Steps[int]:
     """List in timers due now the messages that exist, are not dead and are listed nowhere; returns their number."""
-    raising = CommitLoop(process, RowSnapshot(row, 1))
+    commits = CommitLoop(process, RowSnapshot(row, 1))
     listed = 0
     for first in range(0, len(names), COMMIT_MESSAGES):
-        plan = yield from raising.carry_out(partial(_listing, process, tuple(names[first : first + COMMIT_MESSAGES])))
+        plan = yield from commits.carry_out(partial(_listing, process, tuple(names[first : first + COMMIT_MESSAGES])))
         listed += sum(len(timer.entries) for timer in plan.listed) if plan else 0
     return listed
 

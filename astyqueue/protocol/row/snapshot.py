@@ -145,7 +145,7 @@ class RowSnapshot:
         else:
             self.learn(value, now)
 
-    def raised(
+    def header_committed(
         self,
         header: Header,
         replaced: Iterable[tuple[Timer, Timer | None]],
@@ -175,8 +175,8 @@ class RowSnapshot:
         """
         if self.timers is not None:
             self.timers.settled.append(change)
-        if change.raised and self.header is not None and change.raised[0] == self.header.value:
-            self.header = KnownHeader(change.raised[1].encode(), change.raised[1])
+        if change.header_change and self.header is not None and change.header_change[0] == self.header.value:
+            self.header = KnownHeader(change.header_change[1].encode(), change.header_change[1])
 
     def apply_settles(self) -> None:
         """Apply the settles since the last scan, before anything is read.

@@ -328,7 +328,7 @@ class _Firings(HeaderCommits[FiringPlan]):
         for name, known in plan.successors.items():
             self.known[self.snapshot.row, name] = known
         replaced = [*[(plan.timers[name], None) for name in fired], *plan.shrunk]
-        self.snapshot.raised(self._header, replaced, plan.listed, at=plan.now)
+        self.snapshot.header_committed(self._header, replaced, plan.listed, at=plan.now)
 
     def again(self, refused: int) -> Steps[bool]:  # noqa: ARG002 - refusals between applied commits count too
         """Try again; after three refusals in all this process leaves the row for now."""

@@ -148,7 +148,7 @@ class RepeatingSend:
         stays = (
             in_the_way
             if self._unique not in CANCELS
-            else [state for state in in_the_way if state.in_hand(snapshot, now)]
+            else [state for state in in_the_way if state.is_leased(snapshot, now)]
         )
         if result := result_of_kept_key(row, stays[0]) if stays else None:
             self._result = result

@@ -83,14 +83,14 @@ class IdempotentSender:
     def __init__(self, process: Client, row: str) -> None:
         """Create a sender; it reads the row's header with its first send."""
         self._process = process
-        self._raising = CommitLoop(process, RowSnapshot(row, 1), load_header)
+        self._commits = CommitLoop(process, RowSnapshot(row, 1), load_header)
 
     def send(self, wanted: Sequence[IdempotentMessage]) -> Steps[list[IdempotentMessage]]:
         """As `send_idempotent`, but returns the messages that were written."""
         sent: list[IdempotentMessage] = []
         for places in batches_within([len(one.value) for one in wanted]):
             part = wanted[places]
-            plan = yield from self._raising.carry_out(_Inserting(self._process, part).plan)
+            plan = yield from self._commits.carry_out(_Inserting(self._process, part).plan)
             put = {put.name for put in plan.puts} if plan else set()
             sent += [one for one in part if message_name(one.priority, one.id) in put]
         return sent

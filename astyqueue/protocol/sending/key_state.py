@@ -42,7 +42,7 @@ class KeyState(NamedTuple):
     owner: KeyOwner | None = None
     repeats: RepeatingMessage | None = None
 
-    def in_hand(self, snapshot: RowSnapshot, now: int) -> bool:
+    def is_leased(self, snapshot: RowSnapshot, now: int) -> bool:
         """Whether the message is leased, by all timers of the row; one that was given back by a mark is not."""
         leased = [timer for timer in snapshot.loaded_timers.in_state(State.LEASED) if timer.due > now]
         return self.owner is not None and any(entry.id == self.owner.id for timer in leased for entry in timer.entries)

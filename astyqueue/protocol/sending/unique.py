@@ -264,14 +264,14 @@ class _Replacing(_Sending):
             return _Planned([], None)
         state = self._state(self._wanted)
         result = result_of_kept_key(self._row, state)
-        in_hand = state.in_hand(self._snapshot, self._process.now())
-        if result and (state.repeats if self._supersedes else in_hand):
+        is_leased = state.is_leased(self._snapshot, self._process.now())
+        if result and (state.repeats if self._supersedes else is_leased):
             self.results = {self._wanted.key: result}
             return None
-        self.replaced = result.id if result and not in_hand else None
+        self.replaced = result.id if result and not is_leased else None
         sent = self._in_place_of(state.owner)
         plan = RemovalPlan(taken=[(state.column, Put(key_name(sent.key), sent.owner.encode()))], puts=[sent.put])
-        if state.owner and in_hand:
+        if state.owner and is_leased:
             supersede(plan, self._snapshot, state.owner)
         else:
             cancel(plan, self._snapshot, state)

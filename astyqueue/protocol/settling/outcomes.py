@@ -96,8 +96,8 @@ class SettlePlan:
     """The changes that outcomes make to one timer: computed, not yet committed.
 
     `left`: the timer that remains. `dropped`: superseded messages that were given back, and are deleted instead.
-    `written`: marks of settled messages, and follow-ups. `raised`: after a header commit, the previous header and the
-    one it wrote.
+    `written`: marks of settled messages, and follow-ups. `header_change`: after a header commit, the header before it
+    and the one it wrote.
     """
 
     timer: Timer
@@ -109,7 +109,7 @@ class SettlePlan:
     sooner: list[Timer] = field(default_factory=list)
     freed: list[Name] = field(default_factory=list)
     written: list[Put] = field(default_factory=list)
-    raised: tuple[bytes | None, Header] | None = field(default=None, compare=False)
+    header_change: tuple[bytes | None, Header] | None = field(default=None, compare=False)
 
     def add_to(self, change: RowTransaction) -> None:
         """Add it to a transaction; with `sooner` timers, that must be a header commit."""
@@ -145,7 +145,7 @@ class SettlePlan:
     def timer_change(self) -> TimerChange:
         """The same change, for the snapshot of the row."""
         successors = *filter(None, [self.left]), *self.moved, *self.sooner
-        return TimerChange(self.timer, successors, tuple(name.id for name in self.dead), self.raised)
+        return TimerChange(self.timer, successors, tuple(name.id for name in self.dead), self.header_change)
 
     @property
     def decided(self) -> list[Id]:

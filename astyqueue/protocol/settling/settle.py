@@ -175,7 +175,7 @@ def _commit_sooner(process: Client, row: str, wanted: SettleRequest, *, settle_p
         return False
     applied = yield from _apply(process, wanted, settle_plan, change)
     if applied:
-        settle_plan.raised = (known, header)
+        settle_plan.header_change = (known, header)
     return applied
 
 

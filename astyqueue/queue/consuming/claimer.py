@@ -126,7 +126,7 @@ class Claimer:
 
     def __repr__(self) -> str:
         """Its waiters, the messages that are leased to this process, and what waits for a commit."""
-        return f"<Claimer: {self._waiters!r}, {self.leases.in_hand} leased, {self._outcomes!r}>"
+        return f"<Claimer: {self._waiters!r}, {self.leases.leased_count} leased, {self._outcomes!r}>"
 
     def changed(self, row: str) -> None:
         """Have a row's header read again: this process changed it, but not through this claimer."""
@@ -217,7 +217,7 @@ class Claimer:
         self._scheduler.activity.take_wake_reasons()
         succeeded = yield from self._for_waiters(self._keep_up(), {})
         now = self._process.now()
-        if self._scheduler.begin_round(now, working=self.leases.in_hand > 0):
+        if self._scheduler.begin_round(now, working=self.leases.leased_count > 0):
             self.leases.set_back(now)
         self._outcomes.renew(now)
         shares = self._shares()

@@ -39,7 +39,7 @@ class LeaderWait:
 
     def _idle(self, now: int) -> bool:
         """Whether there is nothing to do before the next moment known, unless a notice or its turn wakes the queue."""
-        if self.work.leases.in_hand or self.work.recorder.history.has_noted or not self.work.outcomes.settled():
+        if self.work.leases.leased_count or self.work.recorder.history.has_noted or not self.work.outcomes.settled():
             return False
         return self.work.scheduler.activity.idle if self._paused else self.work.scheduler.at_rest(now)
 

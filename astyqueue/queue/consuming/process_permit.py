@@ -333,7 +333,7 @@ class ClaimPermission:
         """
         now, grants = self._process.now(), self._permit.grants
         self._needed = not self._scheduler.activity.idle or self._scheduler.has_scan_due(now)
-        yield from self._permit.keep(wanting=wanting, needed=self._needed, working=self._leases.in_hand > 0)
+        yield from self._permit.keep(wanting=wanting, needed=self._needed, working=self._leases.leased_count > 0)
         if self._permit.grants != grants:
             self._scheduler.request(ignoring_owners=True)
 
@@ -345,7 +345,7 @@ class ClaimPermission:
     @property
     def waits_for_suspect(self) -> bool:
         """Whether nothing may be claimed until messages that are leased to this process have ended."""
-        return self.suspect_wait.forbids(self._leases.in_hand)
+        return self.suspect_wait.forbids(self._leases.leased_count)
 
     def next_row(self, now: int) -> RowState | None:
         """The row to claim from; none without a permit, which the next round takes if a poll found something due."""

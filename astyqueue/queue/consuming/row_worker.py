@@ -232,7 +232,7 @@ class RowWorker:
             min(wanted, MOST),
             behaviour.lease_us,
             behaviour.max_attempts,
-            self.leases.in_hand,
+            self.leases.leased_count,
             keeps=wanted > MOST or self.waiters.full_for < _NO_TIME,
             yields=self.scheduler.shared and leases,
             leases=leases,

@@ -31,9 +31,9 @@ class SuspectWait:
         self._waits, self._row = suspect, None if claimed else row
         self._next_look = self.clock.monotonic() + _PAUSE
 
-    def forbids(self, in_hand: int) -> bool:
+    def forbids(self, leased_count: int) -> bool:
         """Whether nothing is to be claimed now, by a process with this number of leased messages."""
-        if in_hand == 0:
+        if leased_count == 0:
             self._waits = False
         return self._waits and (self._row is None or self.clock.monotonic() < self._next_look)
 

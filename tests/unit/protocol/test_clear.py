@@ -38,14 +38,14 @@ def stage() -> Stage:
 @pytest.mark.every_store
 def test_clear_removes_what_waits_is_leased_delayed_paused_or_dead(stage: Stage) -> None:
     stage.bury("dead")
-    in_hand, backing_off = stage.send_many(2)
+    leased, backing_off = stage.send_many(2)
     [taken] = stage.claim(2)
     stage.settle(taken, Release(stage.clock.now() + 2 * LEASE, 1), backing_off)
     stage.send(delay=3_600)
     stage.send()
     assert stage.run(clear(stage.bob, ROW, 1)) == 5
     assert stage.kinds() == {Type.LOCK}
-    assert not stage.is_held(taken, in_hand)
+    assert not stage.is_held(taken, leased)
     assert stage.run(clear(stage.bob, ROW, 1)) == 0
 
 

@@ -176,7 +176,7 @@ def test_a_mark_that_nobody_saw_comes_back_with_its_timer_and_counts_as_no_expir
     scene.clock.advance(2)
     assert not scene.do("owner", snapshot=snapshot).claims, "it remembers the timer without the mark"
     scene.clock.advance("29s")
-    again = [held.entry for one in scene.do("owner", snapshot=snapshot, in_hand=1).claims for held in one.held]
+    again = [held.entry for one in scene.do("owner", snapshot=snapshot, leased_count=1).claims for held in one.held]
     assert (scene.sent[0], 3) in [(entry.id, entry.spent) for entry in again]
     scene.store.require_lawful()
 

@@ -119,11 +119,17 @@ class Scene:
             self.store.send(Batch(self.row, puts))
 
     def do(
-        self, name: str, *, snapshot: RowSnapshot | None = None, want: int = 10, in_hand: int = 0, lease: int = LEASE
+        self,
+        name: str,
+        *,
+        snapshot: RowSnapshot | None = None,
+        want: int = 10,
+        leased_count: int = 0,
+        lease: int = LEASE,
     ) -> ClaimResult:
         """One claim, at once."""
         steps = claim(
-            self.process(name), snapshot or RowSnapshot(self.row, 1), ClaimRequest(want, lease, ATTEMPTS, in_hand)
+            self.process(name), snapshot or RowSnapshot(self.row, 1), ClaimRequest(want, lease, ATTEMPTS, leased_count)
         )
         return run(steps, self.store)
 
