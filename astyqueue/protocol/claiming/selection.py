@@ -14,7 +14,7 @@ from astyqueue.model.envelope import ATTEMPTS_MOST, LEASE_MOST, Envelope, decode
 from astyqueue.protocol.layout.columns import Dead, Entry, State, Timer, dead_name, group_hash, message_name
 from astyqueue.protocol.layout.unique_key import SettleEffects, settle_effects
 from astyqueue.protocol.row.bounded_reads import READ_BUDGET, MessageSizes
-from astyqueue.protocol.row.group_index import MOST_BLOCKED, GroupIndex, turn_of
+from astyqueue.protocol.row.group_index import MOST_BLOCKED, GroupIndex, group_order
 from astyqueue.protocol.row.snapshot import KnownHeader
 from astyqueue.protocol.row.timer_index import TimerIndex
 from astyqueue.store import Column, Name
@@ -221,7 +221,7 @@ class ClaimPlan:
         if group in self.groups_taken or groups.is_busy(group, apart_from=entry.id, ending=self.ending):
             return True
         first = groups.first(group)
-        return first is not None and first < turn_of(entry) and not groups.has_begun(entry.id)
+        return first is not None and first < group_order(entry) and not groups.has_begun(entry.id)
 
     def _block(self, entry: Entry) -> bool:
         """Plan to list a message as blocked, so that the first scan passes it: it keeps no others from a claim."""

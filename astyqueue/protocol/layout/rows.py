@@ -135,10 +135,10 @@ class Ring:
 
     def place(self, row: str, now: int) -> int | None:
         """The index of a row among the current ones; None for one that is not written to now."""
-        turn, _, shard = row.removeprefix(f"{self.queue}:").partition(":")
-        if turn == _HOME:
+        time_shard, _, shard = row.removeprefix(f"{self.queue}:").partition(":")
+        if time_shard == _HOME:
             return self.layout.concurrency_shards + int(shard)
-        return int(shard) if turn == str(self.time_shard(now)) else None
+        return int(shard) if time_shard == str(self.time_shard(now)) else None
 
     def shard_of_key(self, key: str) -> int:
         """The concurrency shard of a key: the same in every process and release, and never negative."""
@@ -163,16 +163,16 @@ class Ring:
     def rows(self) -> list[str]:
         """All rows of the queue, time shard by time shard, and the home rows last."""
         shards = range(self.layout.concurrency_shards)
-        turns = [*range(self.layout.time_shards), _HOME]
-        return [f"{self.queue}:{turn}:{shard}" for turn in turns for shard in shards]
+        time_shards = [*range(self.layout.time_shards), _HOME]
+        return [f"{self.queue}:{time_shard}:{shard}" for time_shard in time_shards for shard in shards]
 
     def contains(self, row: str) -> bool:
         """Whether this is one of the rows of the queue."""
         name, *shards = row.split(":")
         if name != self.queue or len(shards) != _SHARDS:
             return False
-        turn, shard = shards
-        return (turn == _HOME or _counts_below(turn, self.layout.time_shards)) and _counts_below(
+        time_shard, shard = shards
+        return (time_shard == _HOME or _counts_below(time_shard, self.layout.time_shards)) and _counts_below(
             shard, self.layout.concurrency_shards
         )
 
