@@ -140,12 +140,12 @@ def test_work_now_and_then_does_not_put_off_the_next_read_of_the_doorbell(clock:
     clock.advance("90s")
     with pytest.raises(StopIteration):
         reading.send([[]])
-    doorbell.set_pace(0, busy=False)
+    doorbell.set_pace(0, has_work=False)
     due = doorbell.next_time
     assert due == clock.monotonic() + 2 * SECOND
     for _ in range(4):
         clock.advance("900ms")
-        doorbell.set_pace(0, busy=False)
+        doorbell.set_pace(0, has_work=False)
     assert doorbell.next_time == due
 
 

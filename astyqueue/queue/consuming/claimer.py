@@ -250,7 +250,7 @@ class Claimer:
         if fires and (row := (yield from self._scheduler.next_row_to_fire(now))):
             yield from self._for_waiters(self._work.fire(row), {})
             return
-        if not (yield from self._for_waiters(self._scheduler.idle(now, has_credit=bool(shares)), shares)):
+        if not (yield from self._for_waiters(self._scheduler.when_out_of_work(now, has_credit=bool(shares)), shares)):
             return
         self._lead.wake_others()
         if self._lead.passed(until):

@@ -70,7 +70,7 @@ class _PolledRow:
 class HeaderPoller:
     """Polls the headers and the doorbell for one process, and plans scans of the rows in which something may be due.
 
-    `busy`: this process has claimed since it last had nothing to do.
+    `has_work`: this process has claimed since it last had nothing to do.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class HeaderPoller:
         patience: float,
     ) -> None:
         """Plan a poll of every row by the process `me`, whose `patience` with other owners is between 1 and 2."""
-        self.busy = False
+        self.has_work = False
         self.plan = PollPlan(ring, rows, activity, clock)
         self._activity = activity
         self._ring = ring
@@ -163,14 +163,14 @@ class HeaderPoller:
         return self.plan.pause(row.name, now, polled.lease.unchanged_since, has_timers=row.has_timers)
 
     def read_headers(self, now: int) -> Steps[None]:
-        """Poll the rows whose turn it is, and probe those that their owners leave idle."""
+        """Poll the rows whose turn it is, and probe those that their owners leave unchanged."""
         rows = [self._rows[name] for name in self.plan.take(now)]
         if not rows:
             return
         found = yield from read(*[Named(polled.row.name, (HEADER,)) for polled in rows])
         for polled, columns in zip(rows, found, strict=True):
             self._apply(polled, columns[0].value if columns else None, now)
-        probed = [polled for polled in rows if self._is_idle(polled)]
+        probed = [polled for polled in rows if self._may_probe(polled)]
         for polled in rows:
             if polled not in probed:
                 self.plan.unprobed(polled.row.name, now)
@@ -217,11 +217,11 @@ class HeaderPoller:
             row.scan_soon()
             return None
 
-    def _is_idle(self, polled: _PolledRow) -> bool:
+    def _may_probe(self, polled: _PolledRow) -> bool:
         """Whether to probe it: it is past, no other process owns it, or its owner is ignored or left it unchanged."""
         if not self._ring.shared or polled.row.name not in self.plan.current or polled.row.ignores_owner:
             return True
-        return polled.lease.idle(self._clock.monotonic())
+        return polled.lease.left_unchanged(self._clock.monotonic())
 
     def _probe(self, rows: list[_PolledRow], now: int) -> Steps[None]:
         """Look for messages in these rows past their scan cursors; a message due later sets the time of the scan."""
@@ -273,7 +273,7 @@ class HeaderPoller:
         yield from self._scan_or_probe([one for place, one in enumerate(self._current) if place in news.places], now)
 
     def _set_pace(self, now: int) -> None:
-        self._doorbell.set_pace(now - self._activity.last_traffic, busy=self.busy)
+        self._doorbell.set_pace(now - self._activity.last_traffic, has_work=self.has_work)
 
     def _scan_or_probe(self, rung: list[_PolledRow], now: int) -> Steps[None]:
         """Probe rows that no other process owns; a row of another one is scanned once its owner leaves it unchanged.
@@ -292,13 +292,13 @@ class HeaderPoller:
         if polled and request.process != self._me and not self.is_owned_by_another(polled.row):
             polled.row.yielded_until = now + _PAUSE
 
-    def idle(self, now: int) -> Steps[None]:
+    def when_out_of_work(self, now: int) -> Steps[None]:
         """With nothing to do here, read the doorbell more often, and request a row if this process should have more.
 
         It is one of a process that has too many, or one in which our claims fail.
         """
-        if self.busy:
-            self.busy = False
+        if self.has_work:
+            self.has_work = False
             self._set_pace(now)
         at = self._clock.monotonic()
         owned = {one.row.name: one.lease.owner for one in self._current if self._ring.shared and one.lease.active(at)}
@@ -339,7 +339,7 @@ class RebalanceRequests:
             self._crowded_out = row
 
     def next(self, owners: Mapping[str, str], at: MonotonicUs) -> str | None:
-        """The row that an idle process should request, by the owners of the current rows; None for no request."""
+        """The row that a process out of work should request, by the owners of the current rows; None for none."""
         if at < self._next:
             return None
         row, self._crowded_out = self._crowded_out, None

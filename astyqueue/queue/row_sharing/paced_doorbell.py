@@ -35,7 +35,7 @@ _PACES: Final = ((SECOND, SECOND // 1_000, 5), (60 * SECOND, 3 * SECOND // 1_000
 #: The longest pause for the duration of a read, because the process may have been suspended during it. The headers of
 #: current rows are polled as often.
 _LONGEST: Final = 2 * SECOND
-#: The least pause between two reads while this process is busy: then it needs only the requests for its rows.
+#: The least pause between two reads while this process has work: then it needs only the requests for its rows.
 _BUSY: Final = SECOND // 20
 
 
@@ -157,13 +157,13 @@ class PacedDoorbell:
         """The monotonic moment of the next read."""
         return self._next if self._echo is None else min(self._next, self._echo)
 
-    def set_pace(self, quiet: int, *, busy: bool) -> None:
+    def set_pace(self, quiet: int, *, has_work: bool) -> None:
         """Set the moment of the next read; `quiet` is the time since the last traffic, in microseconds.
 
         The pause begins with the end of the last read: a process with some work now and then must not begin it anew.
         """
         pause, times = next((pause, times) for least, pause, times in _PACES if quiet < least)
-        self._next = self._read_at + max(_BUSY if busy else pause, min(times * self._cost, _LONGEST))
+        self._next = self._read_at + max(_BUSY if has_work else pause, min(times * self._cost, _LONGEST))
 
     def read(self, *also: Slice) -> Steps[tuple[DoorbellNews, list[list[Column]]]]:
         """Read what is new at the doorbell, and the columns of other slices in the same request."""

@@ -56,7 +56,7 @@ class RowLease:
         """Whether its owner changed the header within the last five seconds."""
         return bool(self.owner) and at - self.unchanged_since < ABANDONED
 
-    def idle(self, at: MonotonicUs) -> bool:
+    def left_unchanged(self, at: MonotonicUs) -> bool:
         """Whether the header did not change for as long as this process leaves due work to the owner."""
         return at - self.unchanged_since >= self._left_to_owner(at)
 

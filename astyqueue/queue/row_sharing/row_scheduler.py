@@ -52,7 +52,8 @@ class RowScheduler:
     """Chooses the next row of a queue for one process.
 
     Any thread reports what makes a row due (`report_due`, `report_changed`) and requests scans (`request`, `answered`).
-    The leader calls everything else: each round `begin_round`, and then `poll`, `next_row` and `visiting`, or `idle`.
+    The leader calls everything else: each round `begin_round`, and then `poll`, `next_row` and `visiting`, or
+    `when_out_of_work`.
 
     `shared`: rows have owners; a single row is used by all processes.
     """
@@ -207,7 +208,7 @@ class RowScheduler:
             if (until := row.left_alone_until) > now:
                 self._scans.set(name, until)
             elif self.poller.may_claim(row, now):
-                self.poller.busy = True
+                self.poller.has_work = True
                 row.due = NEVER
                 return row
         return None
@@ -259,7 +260,7 @@ class RowScheduler:
         for row in self.rows.values():
             row.fire_schedules(on=on)
 
-    def idle(self, now: int, *, has_credit: bool) -> Steps[None]:
+    def when_out_of_work(self, now: int, *, has_credit: bool) -> Steps[None]:
         """With no known work: poll for waiting consumers, read the doorbell more often, request a row of others.
 
         Without credit no consumer could get anything now, so all requests made before this round are answered.
@@ -277,7 +278,7 @@ class RowScheduler:
             self._ignores_owners = False
             for row in self.rows.values():
                 row.ignores_owner = False
-        yield from self.poller.idle(now)
+        yield from self.poller.when_out_of_work(now)
 
     def next_event(self, now: int) -> int:
         """The moment of the next scan or read."""
