@@ -177,18 +177,19 @@ def test_what_an_unknown_settle_moved_is_not_taken_once_the_next_one_settles_wha
     run(send(process, Batch(ROW, puts)), store)
     clock.advance("1s")
     [held] = run(claim(process, snapshot, ClaimRequest(2, 60 * SECOND, 5)), store).claims
-    unsure: list[SettlePlan] = []
+    unanswered: list[SettlePlan] = []
     snoozing = settle(
         process,
         ROW,
-        SettleRequest(held.timer, {drawn[0]: Release(clock.now() + 90 * SECOND, 0, State.SNOOZED)}, unsure),
+        SettleRequest(held.timer, {drawn[0]: Release(clock.now() + 90 * SECOND, 0, State.SNOOZED)}, unanswered),
     )
     perform(next(snoozing), store)
     snoozing.throw(OutcomeUnknown("no answer"))
     with pytest.raises(OutcomeUnknown):
         snoozing.throw(StoreUnavailable("away for a moment"))
     for settle_plan in run(
-        settle(process, ROW, SettleRequest(held.timer, {drawn[1]: Extend(clock.now() + 70 * SECOND)}, unsure)), store
+        settle(process, ROW, SettleRequest(held.timer, {drawn[1]: Extend(clock.now() + 70 * SECOND)}, unanswered)),
+        store,
     ).done:
         snapshot.settled(settle_plan.timer_change)
     clock.advance("2s")  # now the first late scan is due
@@ -219,14 +220,14 @@ def test_what_is_acked_is_not_leased_any_more_although_its_extension_turns_out_o
     lease = Lease(ROW, taken.timer, 60 * SECOND)
     lease.deliveries.update((one.entry.id, BaseDelivery(ROW, one, lease)) for one in taken.held)
     outcomes: dict[Id, Outcome] = {drawn[0]: Extend(clock.now() + 90 * SECOND), drawn[1]: ACK}
-    extending = settle(process, ROW, SettleRequest(lease.timer, outcomes, lease.unsure))
+    extending = settle(process, ROW, SettleRequest(lease.timer, outcomes, lease.unanswered))
     perform(next(extending), store)
     extending.throw(OutcomeUnknown("no answer"))
     with pytest.raises(OutcomeUnknown):
         extending.throw(StoreUnavailable("away for a moment"))
     acks: dict[Id, Outcome] = dict.fromkeys(drawn, ACK)
     lost, partitioned = after_settling(
-        lease, acks, run(settle(process, ROW, SettleRequest(lease.timer, acks, lease.unsure)), store)
+        lease, acks, run(settle(process, ROW, SettleRequest(lease.timer, acks, lease.unanswered)), store)
     )
     assert (lost, partitioned) == ([], [])
     assert not lease.deliveries

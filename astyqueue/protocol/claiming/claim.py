@@ -162,7 +162,11 @@ class _Claiming(HeaderCommits[_ClaimCommit]):
             return None
         settle_plans = [plan_settle(self.process, settlement.timer, settlement.outcomes) for settlement in self.waiting]
         claim_plan = yield from scan_row(
-            self.process.now(), self.snapshot, self.request, settling=settle_plans, burials=_CHANGES - self.settling
+            self.process.now(),
+            self.snapshot,
+            self.request,
+            settling=settle_plans,
+            dead_letters_left=_CHANGES - self.settling,
         )
         self.claimed.more, self.claimed.suspect = claim_plan.more, claim_plan.suspect
         if not claim_plan.anything and not any(part.sooner for part in settle_plans):

@@ -44,7 +44,7 @@ def scan_row(
     request: ClaimRequest,
     *,
     settling: Sequence[SettlePlan] = (),
-    burials: int = MOST,
+    dead_letters_left: int = MOST,
 ) -> Steps[ClaimPlan]:
     """A plan of what to claim: messages that landed late, then per priority redeliveries before waiting messages.
 
@@ -53,7 +53,7 @@ def scan_row(
     knows them.
 
     `settling` is settled in the same commit: those timers are skipped, and a message that ends with it no longer keeps
-    its group busy. At most `burials` messages are dead-lettered.
+    its group busy. At most `dead_letters_left` messages are dead-lettered.
 
     Of a message group at most one message is under way. That holds for the same reason for which no hidden message is
     claimed twice: only commits that expect the header lease a message, and settles only shrink timers or move them up,
@@ -63,7 +63,9 @@ def scan_row(
     snapshot.apply_settles()
     timers = yield from load_snapshot(snapshot, now)
     snapshot.hold_back(now)
-    claim_plan = ClaimPlan(request, now, min(request.want, most), snapshot.loaded_header, timers, burials=burials)
+    claim_plan = ClaimPlan(
+        request, now, min(request.want, most), snapshot.loaded_header, timers, dead_letters_left=dead_letters_left
+    )
     claim_plan.cursors = [list(cursors) for cursors in snapshot.scans.cursors]
     if timers.groups:
         claim_plan.ending = {name.id for plan in settling for name in (*plan.acked, *plan.dead)}

@@ -86,14 +86,14 @@ Share = tuple[int, Part | None]
 class ClaimPlan:
     """A claim that is planned, not yet committed; `read` counts the bytes of messages that were read for it.
 
-    `known` and `timers`: the header that its commit expects, and the timers that were read under it.
-    `leaving`: the ids that leave each timer. `superseded`: messages that are deleted instead. `early`: messages that
-    may not be claimed yet, by the moment (microseconds) until which they are hidden. `blocked`: messages that wait for
-    another one of their group. `unlisted`: messages of groups that leave their timer for the line of ids, where earlier
-    ones of their group may wait. `buried`: messages to dead-letter, at most `burials`. `ending`: messages that this
-    commit settles for good. `full`: no more messages may be blocked in the row, and one more would have to be.
-    `late_scans`: those made for it to their end. They are made again if the commit is refused, as what they found was
-    not claimed.
+    `known` and `timers`: the header that its commit expects, and the timers that were read under it. `leaving`: the ids
+    that leave each timer. `superseded`: messages that are deleted instead. `early`: messages that may not be claimed
+    yet, by the moment (microseconds) until which they are hidden. `blocked`: messages that wait for another one of
+    their group. `unlisted`: messages of groups that a timer lists, beyond the head: they are only taken off the timer,
+    and the first scan meets them in order with the earlier ones of their group. `buried`: messages to dead-letter, at
+    most `dead_letters_left`. `ending`: messages that this commit settles for good. `full`: no more messages may be
+    blocked in the row, and one more would have to be. `late_scans`: those made for it to their end. They are made again
+    if the commit is refused, as what they found was not claimed.
     """
 
     request: ClaimRequest
@@ -101,7 +101,7 @@ class ClaimPlan:
     room: int
     known: KnownHeader
     timers: TimerIndex
-    burials: int = 0
+    dead_letters_left: int = 0
     leased: dict[Share, list[ClaimedMessage]] = field(default_factory=dict)
     dead: dict[Name, bytes] = field(default_factory=dict)
     at_most_once: list[ClaimedMessage] = field(default_factory=list)
@@ -242,7 +242,7 @@ class ClaimPlan:
         return True
 
     def _add_dead(self, entry: Entry, kind: str, reason: str, *, envelope: Envelope | None = None) -> bool:
-        if len(self.dead) >= self.burials:
+        if len(self.dead) >= self.dead_letters_left:
             return False
         self.room -= 1
         death = Dead(self.now, entry.spent, kind, reason, "")
@@ -270,10 +270,10 @@ class ClaimPlan:
 
     def drop(self, superseded: list[Redelivery]) -> None:
         """Plan to delete superseded messages whose leases ran out, as many as the commit has room for."""
-        for again in superseded[: self.burials]:
+        for again in superseded[: self.dead_letters_left]:
             self.superseded.append(again.entry)
             self.leaving.setdefault(again.timer.name, set()).add(again.entry.id)
-        self.burials -= len(self.superseded)
+        self.dead_letters_left -= len(self.superseded)
 
 
 class Redelivery(NamedTuple):

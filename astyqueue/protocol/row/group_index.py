@@ -1,8 +1,8 @@
 """The message groups of one row as its timers show them: which are busy, and which messages wait behind others.
 
 A claim notes the group of a message in the timer that it makes for it. So a message that a timer of another state than
-BLOCKED lists with its group was handed out before: it is leased, rests or is put off, and keeps its group busy until it
-has ended. Messages that are only listed as due, by an idempotent send, a rescan or a redrive, have no group there yet.
+BLOCKED lists with its group was handed out before: it is leased, backing off, snoozed or parked, and keeps its group
+busy until it has ended. Messages that are only listed as due, by an idempotent send, a rescan or a redrive, have no group there yet.
 """
 
 from __future__ import annotations

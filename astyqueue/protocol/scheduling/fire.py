@@ -357,10 +357,10 @@ def _leave_key(change: RowTransaction, key: Column, last: Decision) -> None:
 
 def _last_runs(row: str, schedules: Iterable[Schedule]) -> Steps[dict[Run, LastRun]]:
     """The states of the last runs, of schedules that depend on them; a run that is gone never returns."""
-    return (yield from standing(row, [one.run for one in schedules if one.run is not None and _asks(one)]))
+    return (yield from run_states(row, [one.run for one in schedules if one.run is not None and _asks(one)]))
 
 
-def standing(row: str, runs: list[Run]) -> Steps[dict[Run, LastRun]]:
+def run_states(row: str, runs: list[Run]) -> Steps[dict[Run, LastRun]]:
     """The states of these runs; the dead columns are read after the messages."""
     if not runs:
         return {}

@@ -58,34 +58,34 @@ class RequestedSchedule:
     anchored: Trigger | None = None
 
 
-def save(kept: ScheduleHandle, wanted: RequestedSchedule, *, replaces: bool) -> Steps[Schedule]:
+def save(handle: ScheduleHandle, wanted: RequestedSchedule, *, replaces: bool) -> Steps[Schedule]:
     """Create a schedule or replace the one of its name; raises ScheduleTaken if it exists and `replaces` is false.
 
     A replacement with an equal trigger goes on as before. Another trigger starts again, but past occurrences are
     deducted from its count, unless that is counted from a start. Raises BadInput if a person's trigger has no
     occurrence from now on.
     """
-    mark = kept.process.nonce().hex()
+    mark = handle.process.nonce().hex()
     schedule: Schedule
 
     def plan(snapshot: RowSnapshot) -> Steps[CommitPlan | None]:
         nonlocal schedule
-        column, before = (yield from kept.found()) or (None, None)
+        column, before = (yield from handle.found()) or (None, None)
         if before is not None and not replaces:
-            raise ScheduleTaken(kept.name)
-        now = kept.process.now()
+            raise ScheduleTaken(handle.name)
+        now = handle.process.now()
         if wanted.origin is Origin.PEOPLE and (before is None or before.declared != wanted.trigger.document()):
-            _check_will_fire(kept.name, wanted.trigger, now)
+            _check_will_fire(handle.name, wanted.trigger, now)
         schedule = check_schedule(
-            new_schedule(kept.name, wanted, mark=mark, now=now) if before is None else _remade(before, wanted, now)
+            new_schedule(handle.name, wanted, mark=mark, now=now) if before is None else _remade(before, wanted, now)
         )
         if schedule == before:
             return None
-        plan = kept.edit(snapshot, column, ScheduleEdit(mark, before, schedule))
-        plan.freed += (yield from keys_of(kept.row, [before] if before else [])).values()  # no longer a message's own
+        plan = handle.edit(snapshot, column, ScheduleEdit(mark, before, schedule))
+        plan.freed += (yield from keys_of(handle.row, [before] if before else [])).values()  # no longer a message's own
         return plan
 
-    return (yield from kept.commit(plan)) or schedule
+    return (yield from handle.commit(plan)) or schedule
 
 
 def _check_will_fire(name: str, trigger: Trigger, now: int) -> None:
@@ -109,13 +109,13 @@ class RepeatingSend:
     `fired`: the occurrences that were sent at once.
     """
 
-    def __init__(self, kept: ScheduleHandle, wanted: RequestedSchedule, unique: Unique | None) -> None:
+    def __init__(self, handle: ScheduleHandle, wanted: RequestedSchedule, unique: Unique | None) -> None:
         """With `unique`, the schedule is made only if its key is free or is made free."""
         self.fired: list[FiredOccurrence] = []
-        self._kept = kept
+        self._handle = handle
         self._wanted = wanted
         self._unique = unique
-        self._mark = kept.process.nonce().hex()
+        self._mark = handle.process.nonce().hex()
         self._result: UniqueSendResult | None = None
         self._replaced: MessageId | None = None
 
@@ -125,20 +125,20 @@ class RepeatingSend:
         Raises ScheduleTaken if the message has no unique key and a schedule of its name exists; raises BadInput, and
         stores nothing, if the trigger has no occurrence.
         """
-        applied = yield from CommitLoop(self._kept.process, RowSnapshot(self._kept.row, 1)).carry_out(self._plan)
+        applied = yield from CommitLoop(self._handle.process, RowSnapshot(self._handle.row, 1)).carry_out(self._plan)
         if not isinstance(applied, ScheduleEditPlan) or applied.edit.after is None:
             return cast("UniqueSendResult", self._result)  # a plan that changes nothing sets it
         schedule = applied.edit.after
         self.fired = fired(schedule, applied.edit.sent, schedule.created)
-        message = MessageId(self._kept.row, *(schedule.run or next_run_of(schedule)))
+        message = MessageId(self._handle.row, *(schedule.run or next_run_of(schedule)))
         return UniqueSendResult(message, sent=True, replaced=self._replaced, repeats=True)
 
     def _plan(self, snapshot: RowSnapshot) -> Steps[CommitPlan | None]:
         """Plan the schedule and its key, in place of the key's owner; None if that is to stay, or is leased."""
-        row, now = self._kept.row, self._kept.process.now()
-        column, before = (yield from self._kept.found()) or (None, None)
+        row, now = self._handle.row, self._handle.process.now()
+        column, before = (yield from self._handle.found()) or (None, None)
         if before is not None and (self._unique is None or before.origin is not Origin.MESSAGE):
-            raise ScheduleTaken(self._kept.name)
+            raise ScheduleTaken(self._handle.name)
         key = (yield from self._key()) if self._unique else FREE
         if any(one and one.mark == self._mark for one in (before, key.repeats and key.repeats.schedule)):
             return None  # an earlier commit of this send, without an answer, was carried out
@@ -157,9 +157,9 @@ class RepeatingSend:
 
     def _key(self) -> Steps[KeyState]:
         """The state of its key; raises BadInput for another key of the same hash."""
-        column = yield from read_column(self._kept.row, key_name(self._kept.name))
-        states = yield from key_states(self._kept.row, [column] if column else [])
-        return checked(states.get(key_name(self._kept.name), FREE), self._kept.name)
+        column = yield from read_column(self._handle.row, key_name(self._handle.name))
+        states = yield from key_states(self._handle.row, [column] if column else [])
+        return checked(states.get(key_name(self._handle.name), FREE), self._handle.name)
 
     def _take_over(
         self,
@@ -171,13 +171,13 @@ class RepeatingSend:
         in_the_way: list[KeyState],
     ) -> CommitPlan:
         """The commit that writes the schedule, and cancels the messages that it replaces."""
-        row, now = self._kept.row, self._kept.process.now()
+        row, now = self._handle.row, self._handle.process.now()
         begun = _begun(
-            check_schedule(new_schedule(self._kept.name, self._wanted, mark=self._mark, now=now)),
+            check_schedule(new_schedule(self._handle.name, self._wanted, mark=self._mark, now=now)),
             self._wanted.trigger,
             now,
         )
-        plan = self._kept.edit(snapshot, column, ScheduleEdit(self._mark, before, begun.schedule, begun.sent))
+        plan = self._handle.edit(snapshot, column, ScheduleEdit(self._mark, before, begun.schedule, begun.sent))
         for state in in_the_way:
             if state.repeats is None:
                 cancel(plan, snapshot, state)
@@ -187,7 +187,10 @@ class RepeatingSend:
                 )  # its schedule and occurrence timer are replaced anyway
         if self._unique:
             plan.taken.append(
-                (key.column, Put(key_name(self._kept.name), KeyOwningSchedule(self._kept.name, self._mark).encode()))
+                (
+                    key.column,
+                    Put(key_name(self._handle.name), KeyOwningSchedule(self._handle.name, self._mark).encode()),
+                )
             )
         replaced = result_of_kept_key(row, in_the_way[0]) if in_the_way else None
         self._replaced = replaced.id if replaced else None

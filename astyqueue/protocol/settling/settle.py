@@ -30,23 +30,26 @@ _TIMERS_A_PAGE: Final = 1_000
 class SettleRequest:
     """Outcomes of messages that one timer hides.
 
-    `unsure`: commits of this claim with unknown outcome, because the store did not answer or the caller was cancelled.
-    Keep the list as long as the claim: a repeated settle may have been done already, and finds that by their traces.
+    `unanswered`: commits of this claim with unknown outcome, because the store did not answer or the caller was
+    cancelled. Keep the list as long as the claim: a repeated settle may have been done already, and finds that by their
+    traces.
     """
 
     timer: Timer
     outcomes: Outcomes
-    unsure: list[SettlePlan] = field(default_factory=list)
+    unanswered: list[SettlePlan] = field(default_factory=list)
 
     def begin(self, settle_plan: SettlePlan) -> None:
         """Record a commit before it is sent, unless an equal one of unknown outcome is recorded already."""
-        if settle_plan not in self.unsure:
-            self.unsure.append(settle_plan)
+        if settle_plan not in self.unanswered:
+            self.unanswered.append(settle_plan)
 
     def end(self, settle_plan: SettlePlan, *, applied: bool) -> None:
         """Remove a commit whose outcome is known; if it was applied, no other commit on that timer can have been."""
-        self.unsure[:] = [
-            one for one in self.unsure if one is not settle_plan and not (applied and one.timer == settle_plan.timer)
+        self.unanswered[:] = [
+            one
+            for one in self.unanswered
+            if one is not settle_plan and not (applied and one.timer == settle_plan.timer)
         ]
 
 
@@ -61,15 +64,18 @@ class SettleResult:
 def settle(process: Client, row: str, wanted: SettleRequest) -> Steps[SettleResult]:
     """Commit these outcomes of leased messages; messages without a lease are returned as lost, and stay unchanged.
 
-    When the store fails half-way, the commits until then are added to `unsure`, so that a repeated settle reports them
-    as done. While `unsure` is not empty, errors are raised as OutcomeUnknown: any other means that nothing was changed.
+    When the store fails half-way, the commits until then are added to `unanswered`, so that a repeated settle reports
+    them as done. While `unanswered` is not empty, errors are raised as OutcomeUnknown: any other means that nothing was
+    changed.
     """
     settling = _Settling(process, row, wanted)
     try:
         yield from settling.commit_all()
     except (StoreError, Closed) as error:
-        wanted.unsure.extend(settle_plan for settle_plan in settling.result.done if settle_plan not in wanted.unsure)
-        if not wanted.unsure or isinstance(error, OutcomeUnknown):
+        wanted.unanswered.extend(
+            settle_plan for settle_plan in settling.result.done if settle_plan not in wanted.unanswered
+        )
+        if not wanted.unanswered or isinstance(error, OutcomeUnknown):
             raise
         message = (
             f"row {row}: it is unknown whether outcomes of leased messages were recorded, and reading them back "
@@ -106,7 +112,7 @@ class _Settling:
 
     def _find_done(self) -> Steps[None]:
         """Remove outcomes that a commit of unknown outcome has applied; if all its traces are there, it is done."""
-        for settle_plan in tuple(self._wanted.unsure):
+        for settle_plan in tuple(self._wanted.unanswered):
             kinds = yield from traces_of(self._row, settle_plan)
             until = settle_plan.leased_until
             applied = [

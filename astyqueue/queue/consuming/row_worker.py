@@ -98,7 +98,7 @@ class RowWorker:
         for lease, outcomes in waiting:
             try:
                 yield from self.recorder.history.write(events)
-                settled = yield from settle(self.process, name, SettleRequest(lease.timer, outcomes, lease.unsure))
+                settled = yield from settle(self.process, name, SettleRequest(lease.timer, outcomes, lease.unanswered))
             except Exception as error:  # noqa: BLE001 - it is raised below, after what was settled before it is announced
                 error_without_caller = None if self.outcomes.fail(lease, error) else error
                 break
@@ -174,7 +174,7 @@ class RowWorker:
         snapshot, began = row.snapshot, self.process.now()
         request = self._claim_request(row, sum(shares.values()), self.settings_sync.behaviour)
         waiting, events = self.outcomes.of_row(row.name, began)
-        settling = [SettleRequest(lease.timer, outcomes, lease.unsure) for lease, outcomes in waiting]
+        settling = [SettleRequest(lease.timer, outcomes, lease.unanswered) for lease, outcomes in waiting]
         claimed = ClaimResult()
 
         def take(lock: LockHandle) -> Steps[ClaimResult]:

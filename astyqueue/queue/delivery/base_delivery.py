@@ -36,7 +36,7 @@ AT_MOST_ONCE: Final = "at most once"
 class Lease:
     """A lease of this process: its current timer and its unsettled deliveries.
 
-    `since` and `renew_at` are microseconds since 1970; `unsure` are settle commits whose outcome is unknown;
+    `since` and `renew_at` are microseconds since 1970; `unanswered` are settle commits whose outcome is unknown;
     `followed`: a delivery under it has follow-ups. `grouped`: one of its messages is in a group.
     """
 
@@ -45,7 +45,7 @@ class Lease:
     duration: int
     deliveries: dict[Id, BaseDelivery] = field(default_factory=dict)
     renew_at: int = NEVER
-    unsure: list[SettlePlan] = field(default_factory=list)
+    unanswered: list[SettlePlan] = field(default_factory=list)
     since: int = 0
     followed: bool = False
     grouped: bool = field(init=False)
@@ -57,8 +57,8 @@ class Lease:
     def __repr__(self) -> str:
         """The row, when it ends and is renewed (microseconds since 1970), and its unsettled deliveries."""
         renewed = "" if self.renew_at == NEVER else f", renewed at {self.renew_at}"
-        unsure = f", {len(self.unsure)} unsure" if self.unsure else ""
-        return f"<Lease in {self.row} until {self.timer.due}{renewed}: {len(self.deliveries)} deliveries{unsure}>"
+        unanswered = f", {len(self.unanswered)} unanswered" if self.unanswered else ""
+        return f"<Lease in {self.row} until {self.timer.due}{renewed}: {len(self.deliveries)} deliveries{unanswered}>"
 
     def plan_renewal(self, now: int) -> None:
         """Plan the next renewal of the lease."""
@@ -282,7 +282,9 @@ def _follow(lease: Lease, settle_plan: SettlePlan) -> list[Lease]:
 
 def _parted(lease: Lease, timer: Timer) -> Lease:
     """Split off the lease of messages that were extended without the others."""
-    parted = Lease(lease.row, timer, lease.duration, renew_at=lease.renew_at, unsure=lease.unsure, since=lease.since)
+    parted = Lease(
+        lease.row, timer, lease.duration, renew_at=lease.renew_at, unanswered=lease.unanswered, since=lease.since
+    )
     parted.followed = lease.followed
     for entry in timer.entries:
         if delivery := lease.deliveries.pop(entry.id, None):

@@ -141,7 +141,7 @@ class Consumer:
         self.history.begins("claim with settles" if joined else "claim")
         self.history.claims(int(self.client.clock.monotonic()), self.client.clock.error)
         settle_record = [self._asks(lease, outcomes) for lease, outcomes in joined]
-        settling = [SettleRequest(lease.timer, outcomes, lease.unsure) for lease, outcomes in joined]
+        settling = [SettleRequest(lease.timer, outcomes, lease.unanswered) for lease, outcomes in joined]
         claimed = ClaimResult()
         self.polls.begin([self.snapshots[row]])
         with contextlib.suppress(StoreError):  # what was done before the error is noted all the same
@@ -169,7 +169,7 @@ class Consumer:
         notes = self._asks(lease, outcomes)
         self.history.begins(*[note.kind for note in notes.values()])
         try:
-            settled = yield from settle(self.process, lease.row, SettleRequest(lease.timer, outcomes, lease.unsure))
+            settled = yield from settle(self.process, lease.row, SettleRequest(lease.timer, outcomes, lease.unanswered))
         except StoreError as error:
             for note in notes.values():
                 note.result = Result.UNKNOWN if isinstance(error, OutcomeUnknown) else note.result

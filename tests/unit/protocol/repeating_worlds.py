@@ -56,7 +56,7 @@ class RepeatScene(KeyScene):
             self.taken = self.do("eve", lease=LEASE + 2 * MINUTE).claims[0]
         self.clock.advance(61 if state in (DUE, LAST_DUE, HELD) else 1)
 
-    def kept(self, name: str) -> ScheduleHandle:
+    def handle(self, name: str) -> ScheduleHandle:
         return ScheduleHandle(self.process(name), self.row, KEY)
 
     def repeating(self, name: str, unique: Unique, *, count: int = 2, delay: int = 0) -> Steps[UniqueSendResult]:
@@ -64,7 +64,7 @@ class RepeatScene(KeyScene):
         wanted = RequestedSchedule(
             Every(MINUTE // SECOND, count=count, delay=delay), Template(b"1", key=KEY), _OWN, Origin.MESSAGE
         )
-        return RepeatingSend(self.kept(name), wanted, unique).carry_out()
+        return RepeatingSend(self.handle(name), wanted, unique).carry_out()
 
     def world(self, **actors: Actor) -> Scenario:
         """As of all that have a key, when all that comes again has come to its end."""
@@ -133,7 +133,7 @@ def works(scene: RepeatScene, name: str) -> Actor:
 def stops(scene: RepeatScene, name: str) -> Actor:
     def act() -> Work:
         yield begin
-        yield from remove(scene.kept(name), with_run=True)
+        yield from remove(scene.handle(name), with_run=True)
 
     return act
 

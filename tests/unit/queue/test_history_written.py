@@ -122,8 +122,8 @@ def test_what_is_written_again_takes_its_own_place(store: Store, builder: Builde
     queue = builder.options(history="all").build()
     sent = queue.send("hello")
     queue.close()
-    unsure = Failing(store, OutcomeUnknown("no answer"), of=(Send,), applied=True)
-    queue = MessageQueue.builder().store(unsure).name("emails").clock(clock).build()
+    unanswered = Failing(store, OutcomeUnknown("no answer"), of=(Send,), applied=True)
+    queue = MessageQueue.builder().store(unanswered).name("emails").clock(clock).build()
     queue.receive()[0].ack()
     assert kinds(queue, sent.id) == ["sent", "claimed", "done"]
 
