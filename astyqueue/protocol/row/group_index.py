@@ -2,7 +2,8 @@
 
 A claim notes the group of a message in the timer that it makes for it. So a message that a timer of another state than
 BLOCKED lists with its group was handed out before: it is leased, backing off, snoozed or parked, and keeps its group
-busy until it has ended. Messages that are only listed as due, by an idempotent send, a rescan or a redrive, have no group there yet.
+busy until it has ended. Messages that are only listed as due, by an idempotent send, a rescan or a redrive, have no
+group there yet.
 """
 
 from __future__ import annotations
