@@ -162,11 +162,11 @@ class EventFactory:
             event = self._event(each.at, Kind.SKIPPED, None)
             yield replace(event, key=each.schedule, schedule=each.schedule, slot=each.occurrence, reason=reason)
 
-    def of_sending(self, message: MessageId, composed: PreparedMessage) -> Event:
+    def of_sending(self, message: MessageId, prepared: PreparedMessage) -> Event:
         """The event of a message that is sent, at its own moment of sending."""
-        sent = composed.sent
-        event = replace(self._event(sent, Kind.SENT, message), key=composed.key, sent=sent, due=composed.due or sent)
-        return _with_headers(event, composed.headers)
+        sent = prepared.sent
+        event = replace(self._event(sent, Kind.SENT, message), key=prepared.key, sent=sent, due=prepared.due or sent)
+        return _with_headers(event, prepared.headers)
 
     def of_command(self, kind: Kind, message: MessageId, key: str | None, *, why: str) -> Event:
         """The event of a command on a message."""

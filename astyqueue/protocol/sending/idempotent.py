@@ -55,7 +55,7 @@ def idempotent_message(value: bytes, priority: int, id_: Id, *, seconds: int = R
     return IdempotentMessage(priority, id_, encode(repeatable, to_json(envelope.body)))
 
 
-def composed(value: bytes, priority: int, id_: Id, *, seconds: int = REMEMBERED) -> IdempotentMessage:
+def idempotent_from_encoded(value: bytes, priority: int, id_: Id, *, seconds: int = REMEMBERED) -> IdempotentMessage:
     """As `idempotent_message`, but much cheaper: for a value just encoded, without a group and not repeatable yet."""
     return IdempotentMessage(priority, id_, b"%b,false,%b]" % (value[:-1], to_json(_repeatable_for(seconds))))
 

@@ -126,15 +126,15 @@ def template_of(core: QueueRuntime, message: Message) -> Template:
         problem = f"expires={message.expires!r}: it counts from each firing of a schedule, so give a duration"
         raise BadInput(problem)
     most = min(BODY_BYTES, core.settings.behaviour.body_bytes)
-    composer = MessageEncoder(core.settings, core.process.now())
-    composed = composer.compose(_SHORTEST, replace(message, body=_SHORTEST))  # the body itself is checked below
-    envelope = decode(composed.value)
+    encoder = MessageEncoder(core.settings, core.process.now())
+    prepared = encoder.prepare(_SHORTEST, replace(message, body=_SHORTEST))  # the body itself is checked below
+    envelope = decode(prepared.value)
     expires = core.settings.behaviour.life if message.expires is None else as_microseconds(message.expires)
     headers = envelope.headers or {}
     body = encode_body(message.body, most, limited_by="a schedule", raised_to=BODY_BYTES)
     return Template(
         body=body,
-        priority=composed.priority,
+        priority=prepared.priority,
         key=envelope.key,
         headers=headers,
         expires=expires,

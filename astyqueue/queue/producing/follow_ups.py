@@ -56,7 +56,7 @@ class FollowUpProducer:
             raise BadInput(problem)
         self._settings_sync.check_same_queue()
         now = self._process.now()
-        prepared = MessageEncoder(self._settings_sync.settings, now).compose(message.body, message)
+        prepared = MessageEncoder(self._settings_sync.settings, now).prepare(message.body, message)
         for hook in self._hooks:
             hook.before_send(message)
         if self._placement.fits(origin.row, prepared, prepared.due or now):

@@ -99,14 +99,14 @@ class Placement:
         """The row of messages with this time and shard."""
         return self._ring.home(spot.shard) if spot.at_home else self._ring.row(moment, spot.shard)
 
-    def lots(self, composed: Sequence[PreparedMessage | None]) -> dict[Lot, Sequence[int]]:
+    def lots(self, prepared: Sequence[PreparedMessage | None]) -> dict[Lot, Sequence[int]]:
         """Messages by due moment and shard, as positions in the list."""
-        if all(one and not one.due and self._goes_round_robin(one) for one in composed):
-            return {(0, spot): places for spot, places in self._runs(len(composed))}
-        free = [place for place, one in enumerate(composed) if one and self._goes_round_robin(one)]
+        if all(one and not one.due and self._goes_round_robin(one) for one in prepared):
+            return {(0, spot): places for spot, places in self._runs(len(prepared))}
+        free = [place for place, one in enumerate(prepared) if one and self._goes_round_robin(one)]
         spots = {free[at]: spot for spot, run in self._runs(len(free)) for at in run}
         lots: dict[Lot, list[int]] = {}
-        for place, one in enumerate(composed):
+        for place, one in enumerate(prepared):
             if one:
                 lots.setdefault((one.due, spots.get(place) or self._spot(one)), []).append(place)
         return dict(lots)

@@ -29,9 +29,9 @@ def send_part(
     return {place: results[one.key] for place, one in keyed.items()}
 
 
-def _keyed(ids: IdSource, composed: PreparedMessage) -> UniqueMessage:
-    [id_] = ids.block(1, composed.due)
-    return UniqueMessage(str(composed.key), composed.priority, id_, composed.value, composed.life)
+def _keyed(ids: IdSource, prepared: PreparedMessage) -> UniqueMessage:
+    [id_] = ids.block(1, prepared.due)
+    return UniqueMessage(str(prepared.key), prepared.priority, id_, prepared.value, prepared.life)
 
 
 def _commit(
@@ -66,10 +66,10 @@ def sent_or_kept(
     raise KeyTaken(key, result.id, standing.value, repeats=result.repeats)
 
 
-def commits_of(ring: Ring, composed: Mapping[int, PreparedMessage]) -> Iterator[tuple[str, dict[int, PreparedMessage]]]:
+def commits_of(ring: Ring, prepared: Mapping[int, PreparedMessage]) -> Iterator[tuple[str, dict[int, PreparedMessage]]]:
     """The home row and the messages, by position, of each commit that sends these messages."""
     by_row: dict[str, list[tuple[int, PreparedMessage]]] = {}
-    for place, one in composed.items():
+    for place, one in prepared.items():
         by_row.setdefault(ring.home(ring.shard_of_key(str(one.key))), []).append((place, one))
     for row, items in by_row.items():
         for part in _parts(items):
