@@ -28,7 +28,7 @@ class QueueStats:
     - `rows`: delivered messages per row
     - `fired`: messages that schedules sent
     - `busy_rows`: visits to rows whose lock another process had
-    - `spooled`: messages that sends wrote to the spool; `sent` counts them once they are forwarded
+    - `spooled`: messages that sends wrote to the spool; `sent` counts them once the spool's forwarder has stored them
     - `refused`: messages that were not sent because the queue was full
     - `evicted`: messages that sends deleted because the queue was full
     - `forwarded`: those of `sent` that went to another queue because this one was full

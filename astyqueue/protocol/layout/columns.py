@@ -18,6 +18,7 @@ from typing import Final, NamedTuple
 from pydantic_core import from_json, to_json
 
 from astyqueue import ids
+from astyqueue.durations import LATEST
 from astyqueue.errors import Undecodable
 from astyqueue.ids import Id, Nonce
 from astyqueue.model.envelope import FORMAT, unframed
@@ -94,8 +95,6 @@ HIGHEST_PRIORITY: Final = 9
 _TIMER_STATES: Final = frozenset(State) - {State.NONE, State.WAITING}
 #: A timer's first number is this, less what the timer lists: see `Timer.encode`.
 _EMPTY: Final = 0xFFFF
-#: The moment of BLOCKED timers, in the year 5000: it is never reached, and ids can represent it.
-_NEVER_DUE: Final = 95_617_584_000 * SECOND
 #: Bytes of a group's hash.
 _HASH: Final = 8
 
@@ -379,9 +378,9 @@ def visible_at(process: Client, due: int, entries: Iterable[Entry]) -> Timer:
 
 
 def blocked_timer(process: Client, entries: Iterable[Entry]) -> Timer:
-    """A timer for messages that wait for an earlier one of their group."""
+    """A timer for messages that wait for an earlier one of their group; its moment, in the year 5000, never comes."""
     listed = tuple(entries)
-    name = Name(Type.TIMER, 0, process.id_at(_NEVER_DUE), State.BLOCKED)
+    name = Name(Type.TIMER, 0, process.id_at(LATEST), State.BLOCKED)
     return encoded(Timer(name, listed, process.nonce(), "", len(listed)))
 
 

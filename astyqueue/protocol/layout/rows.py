@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import date
 from typing import Final
 
+from astyqueue.durations import LATEST
 from astyqueue.model.settings import SINGLE, Layout
 from astyqueue.units import SECOND
 
@@ -40,7 +41,7 @@ def doorbell_row(queue: str) -> str:
 
 
 def workers_row(queue: str) -> str:
-    """The row of the reports of a queue's workers."""
+    """The row of the reports of stuck handlers in a queue's workers."""
     return f"{queue}:workers"
 
 
@@ -104,10 +105,6 @@ def _counts_below(written: str, bound: int) -> bool:
         and int(written) < bound
         and written == str(int(written))
     )
-
-
-#: The year 5000: later than any due time, but still valid in an id.
-_NEVER: Final = 95_617_584_000 * SECOND
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +176,7 @@ class Ring:
     def closes(self, moment: int) -> int:
         """When the time shard of this moment ends, in microseconds; the year 5000 if there is only one."""
         if self.layout.time_shards == 1:
-            return _NEVER
+            return LATEST
         return (moment // self.layout.time_shard_us + 1) * self.layout.time_shard_us
 
     def turn(self, row: str, moment: int) -> int | None:

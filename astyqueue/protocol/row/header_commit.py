@@ -14,7 +14,7 @@ from typing import ClassVar, Final, Generic, TypeVar
 from astyqueue.errors import AstyqueueError, Closed, OutcomeUnknown, StoreError, StoreUnavailable
 from astyqueue.ids import Nonce
 from astyqueue.model.envelope import queue_of
-from astyqueue.protocol.coordination.doorbell import RowRequest, request_row
+from astyqueue.protocol.coordination.doorbell import RebalanceRequest, request_rebalance
 from astyqueue.protocol.layout.columns import HEADER, Header, Timer, Type, decode_header
 from astyqueue.protocol.row.snapshot import RowSnapshot, load_snapshot
 from astyqueue.protocol.row.unanswered_commits import UnansweredCommits
@@ -182,7 +182,7 @@ def contend(process: Client, row: str, *, refused: int) -> Steps[bool]:
     if refused == COMMIT_TRIES:
         return False
     if refused % _CROWDED_OUT == 0:
-        yield from request_row(queue_of(row), RowRequest(process.name, row), process.nonce())
+        yield from request_rebalance(queue_of(row), RebalanceRequest(process.name, row), process.nonce())
     return True
 
 

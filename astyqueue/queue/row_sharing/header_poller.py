@@ -18,7 +18,7 @@ from astyqueue.clock import Clock
 from astyqueue.errors import SliceTooLong, Undecodable
 from astyqueue.ids import Id
 from astyqueue.protocol.claiming.scan import work_probes
-from astyqueue.protocol.coordination.doorbell import RowRequest
+from astyqueue.protocol.coordination.doorbell import RebalanceRequest
 from astyqueue.protocol.layout.columns import HEADER, Header, Type, decode_header
 from astyqueue.protocol.layout.rows import Ring
 from astyqueue.protocol.steps import Steps, read
@@ -286,7 +286,7 @@ class HeaderPoller:
                 polled.row.scan_at(now)
         yield from self._probe([polled for polled in rung if not polled.lease.owned_by_another], now)
 
-    def _yield_row(self, request: RowRequest, now: int) -> None:
+    def _yield_row(self, request: RebalanceRequest, now: int) -> None:
         """Leave a row alone for a moment, for the process that requests it."""
         polled = self._rows.get(request.row)
         if polled and request.process != self._me and not self.is_owned_by_another(polled.row):
@@ -307,7 +307,7 @@ class HeaderPoller:
             return
         polled = self._rows[name]
         polled.lease.requested_until = at + _TRYING
-        yield from self._doorbell.request(RowRequest(self._me, name))
+        yield from self._doorbell.request(RebalanceRequest(self._me, name))
         polled.row.scan_at(now)
 
 
