@@ -37,7 +37,7 @@ from astyqueue.waiting import Finishing, Rest, in_thread
 
 T = TypeVar("T")
 
-#: Columns in one batch, and bytes of their values.
+#: The most columns in one batch, and the most bytes of their values; one larger value is alone.
 BATCH_COLUMNS: Final = 200
 BATCH_BYTES: Final = 512 * 1024
 
@@ -87,7 +87,10 @@ Steps = Generator[Request, Any, T]
 
 
 def read(*wanted: Wanted, exact: bool = False) -> Steps[list[list[Column]]]:
-    """The columns of several slices; each slice as it was at some moment of the read."""
+    """The columns of several slices; each slice as it was at some moment of the read.
+
+    With `exact` each slice is linearizable with all commits, as in `Store.read`.
+    """
     found: list[list[Column]] = yield Read(wanted, exact)
     return found
 

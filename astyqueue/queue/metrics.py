@@ -21,6 +21,10 @@ class QueueStats:
 
     - `empty_polls`: calls of `receive` that got nothing
     - `redelivered`: delivered messages that had used an attempt before
+    - `released`: deliveries given back, also by a failed attempt
+    - `rejected`: dead letters made by a settle, also by a last failed attempt
+    - `claims`: scans to claim from a row, also those that found nothing
+    - `refused_commits`: refused commits of claims
     - `lost`: outcomes whose receipt was no longer current
     - `buried`: messages that a claim made dead letters
     - `undecodable`: messages and columns that could not be read

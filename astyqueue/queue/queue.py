@@ -153,7 +153,8 @@ class MessageQueue(QueueAdmin):
         """Up to `limit` due deliveries; with `wait`, at least one unless that time passes without any.
 
         They come from one row, so there may be fewer although more are due, and never more than 200; call again for the
-        rest. `ack()` of the result settles them together.
+        rest. Their leases are not renewed: extend them, or use `deliveries`. `ack()` of the result settles them
+        together.
 
         As a context manager it settles them together on leaving: those that a loop reached, or all if no loop reached
         any; those behind a `break` are given back.
@@ -223,7 +224,8 @@ class MessageQueue(QueueAdmin):
     def close(self) -> None:
         """Commit the buffered outcomes and close; leased messages are delivered again when their leases run out.
 
-        What is in a spool is forwarded for a bounded time first; the rest stays on the disk for the next process.
+        What is in a spool is forwarded first, for the spool's `drain` (5 s by default); the rest stays on the disk for
+        the next process.
         """
         try:
             self._finish()

@@ -252,15 +252,21 @@ class QueueAdmin:
         self.run(receipts.ack(self.core, receipt))
 
     def release(self, receipt: Receipt | str, delay: Duration = 0) -> None:
-        """Give a delivery back by its receipt; this costs no attempt."""
+        """Give a delivery back by its receipt, due after `delay` (default: at once); this costs no attempt.
+
+        LeaseLost if the receipt is not current.
+        """
         self.run(receipts.release(self.core, receipt, delay))
 
     def extend(self, receipt: Receipt | str, by: Duration) -> None:
-        """Extend the lease of a delivery to `by` from now, by its receipt."""
+        """Extend the lease of a delivery to `by` from now, by its receipt; it is never shortened.
+
+        LeaseLost if the receipt is not current.
+        """
         self.run(receipts.extend(self.core, receipt, by))
 
     def reject(self, receipt: Receipt | str, reason: str = "rejected") -> None:
-        """Make a delivery a dead letter, by its receipt."""
+        """Make a delivery a dead letter, by its receipt. LeaseLost if the receipt is not current."""
         self.run(receipts.reject(self.core, receipt, reason))
 
     def configure(self, **settings: object) -> Settings:

@@ -228,7 +228,7 @@ class QueueRuntime:
         return there
 
     def close_spool(self) -> Steps[None]:
-        """Forward what is in the spool for a bounded time, if there is a spool."""
+        """Forward what is in the spool, if there is one, for its `drain` (5 s by default)."""
         if self.spooling is not None:
             yield from call_local(self.spooling.spool.close)
 

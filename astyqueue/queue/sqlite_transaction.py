@@ -215,7 +215,7 @@ class _AfterCommitListener:
         self._after_commit = after_commit
         # One of its own: what others buffered must not be rolled back with this transaction.
         self.history = HistoryWriter(core.process, core.settings_sync)
-        self.stats = self
+        self.stats = self  # as `SendListener.stats`: `add` counts after the commit
 
     def add(self, name: str, count: int = 1) -> None:
         """Add to a counter after the commit."""

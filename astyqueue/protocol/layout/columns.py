@@ -31,7 +31,10 @@ STAMP_BACK: Final = 3_600 * SECOND
 
 
 class Type(IntEnum):
-    """The kinds of columns in a row, in their order in the store."""
+    """The kinds of columns in a row, in their order in the store.
+
+    LOCK: the header, the cell of rescans, and the columns of row locks. TRIGGER: schedules.
+    """
 
     LOCK = 0
     KEY = 1

@@ -194,7 +194,7 @@ class CommitPlan(ABC):
     are unchanged since they were read, and `puts` are other columns.
     """
 
-    #: Whether it still matters when a delayed commit of it is carried out after there was nothing left to do.
+    #: Whether a delayed commit of this plan would still change something after a later plan found nothing to do.
     acts_late: ClassVar[bool] = True
 
     messages: list[Name] = field(default_factory=list)

@@ -233,7 +233,7 @@ def _remade(before: Schedule, wanted: RequestedSchedule, now: int) -> Schedule:
     last = max(before.last, now - 1)
     handled = before.occurrences if _count_in(before.declared) is not None else 0
     begin = max(last, now)
-    anchored = _less(wanted.trigger, handled, begin, last).anchored(begin, seed=before.name)
+    anchored = _with_remaining_count(wanted.trigger, handled, begin, last).anchored(begin, seed=before.name)
     return replace(
         schedule,
         declared=declared,
@@ -251,14 +251,14 @@ def _count_in(document: object) -> object:
     return document.get("count") or _count_in(document.get("trigger"))
 
 
-def _less(trigger: Trigger, handled: int, begin: int, last: int) -> Trigger:
-    """The trigger with a count that is yet to begin reduced by the occurrences handled; at 0 none is left after `last`.
+def _with_remaining_count(trigger: Trigger, handled: int, begin: int, last: int) -> Trigger:
+    """The trigger with its count reduced by the `handled` occurrences; at 0 it has none after `last`.
 
-    A count from a start has the occurrences before `begin` in it already. One that begins anew may begin with `last`,
-    which is handled.
+    A count with a start is left alone, because the occurrences before `begin` are in it. A trigger that starts anew may
+    repeat `last`, which was handled: then it counts one more.
     """
     if isinstance(trigger, Excluding):
-        return trigger.but(trigger=_less(trigger.trigger, handled, begin, last))
+        return trigger.but(trigger=_with_remaining_count(trigger.trigger, handled, begin, last))
     if not isinstance(trigger, Every | Cron) or trigger.count is None or trigger.start_us is not None:
         return trigger
     if trigger.count <= handled:

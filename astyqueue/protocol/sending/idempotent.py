@@ -57,6 +57,7 @@ def idempotent_message(value: bytes, priority: int, id_: Id, *, seconds: int = R
 
 def idempotent_from_encoded(value: bytes, priority: int, id_: Id, *, seconds: int = REMEMBERED) -> IdempotentMessage:
     """As `idempotent_message`, but much cheaper: for a value just encoded, without a group and not repeatable yet."""
+    # the value is a JSON array that ends with the body; `unique` (false) and `repeatable` are its next fields
     return IdempotentMessage(priority, id_, b"%b,false,%b]" % (value[:-1], to_json(_repeatable_for(seconds))))
 
 

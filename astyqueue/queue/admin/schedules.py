@@ -88,6 +88,7 @@ def _name_of(key: str) -> str:
 
 def _has_sent(schedule: Schedule, message: MessageId) -> bool:
     """Whether the schedule is a message's own and sent this message for one of its occurrences."""
+    # the last eight bytes of a derived id come from the schedule's name and nonce alone
     return schedule.origin is Origin.MESSAGE and run_of(schedule, 0).id[8:] == message.id[8:]
 
 

@@ -109,7 +109,8 @@ class Claimer:
     def announce(self, rows: Sequence[tuple[str, int | None]], *, frees_group: bool = False) -> Steps[None]:
         """Have consumers of this and of other processes scan rows to which a thread of this process sent messages.
 
-        Each row has the moment at which the first is due; None: its header was changed, or a settle `frees_group`.
+        Each row has the due moment of its first new message; None: this process changed its header otherwise, or a
+        settle freed a group, as `frees_group` says.
         """
         for row, moment in rows:
             if moment is None:

@@ -12,7 +12,7 @@ from astyqueue.units import NEVER
 
 
 class LeaseTable:
-    """Only the leader changes it. `leased_count` counts the unsettled deliveries."""
+    """The leases of this process in one queue. Only the leader changes it; `leased_count`: the unsettled deliveries."""
 
     def __init__(self) -> None:
         """No lease."""

@@ -36,7 +36,7 @@ from astyqueue.queue.settings_sync import SettingsSync
 from astyqueue.structured_log import log_event
 from astyqueue.units import BEGINNING, SECOND, MonotonicUs
 
-#: A permit is renewed, and a stand-by reports again, when this part of the lease is over: two renewals may fail.
+#: A permit is renewed, and a stand-by reports again, when 1/_RENEWED_AT of the lease is over: two renewals may fail.
 _RENEWED_AT: Final = 3
 #: A process stops claiming this long before its permit ends (a quarter of a short lease): the estimates of the
 #: store's time in two processes may differ by that. It is also how long a commit of a claim may be under way.
@@ -318,7 +318,7 @@ class ClaimPermission:
         *,
         suspect_wait: SuspectWait,
     ) -> None:
-        """`permit` is that of the `process`, whose rows and leases the others are."""
+        """`scheduler` and `leases` are those of the same process and queue as `permit`."""
         self.suspect_wait = suspect_wait
         self._permit = permit
         self._process = process

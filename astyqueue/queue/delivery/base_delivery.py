@@ -87,7 +87,7 @@ class BaseDelivery:
         "id": "The last part of `message_id` as sixteen sortable bytes, for code built on a queue. Use `message_id`.",
         "lease": "The lease; None if delivery settled the message (at most once).",
         "priority": "The priority of the message, as it was sent.",
-        "renew_until": "Until when its lease is renewed, in microseconds since 1970; None: until it is settled.",
+        "renew_until": "Until when its lease is renewed, in microseconds since 1970; None: until settled; 0: never.",
         "row": "The row of the store that the message is in: the first part of `message_id`.",
         "settled": "The outcome; None while the message is leased.",
         "settling": "An outcome that hooks may still refuse.",

@@ -23,7 +23,7 @@ class DeliveryBatch(Sequence[D]):
     def __init__(
         self, deliveries: list[D], retry_policy: RetryPolicy, give_back: Callable[[BaseDelivery], None]
     ) -> None:
-        """`retry_policy` decides on retries; `give_back` keeps a message at most once for the next consumer here."""
+        """`retry_policy` decides on retries; `give_back` keeps an at-most-once message for the next consumer here."""
         self._deliveries = deliveries
         self._retry_policy = retry_policy
         self._give_back = give_back
@@ -66,7 +66,7 @@ class DeliveryBatch(Sequence[D]):
     def on_leaving(self, error: BaseException | None) -> list[tuple[BaseDelivery, Outcome]]:
         """The outcomes of the deliveries that are not settled when their block is left.
 
-        Messages at most once that were not reached are given back to this process: they are in no store any more.
+        At-most-once messages that were not reached are given back to this process: they are in no store any more.
         """
         unreached = [one for place, one in enumerate(self._deliveries) if self._reached and place not in self._reached]
         for delivery in unreached:

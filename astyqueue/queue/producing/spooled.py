@@ -30,8 +30,8 @@ from astyqueue.spool import Spool, SpooledMessage
 from astyqueue.store import Store
 from astyqueue.structured_log import log_event
 
-#: The part of a store's concurrent calls that a forwarder uses; the rest is left to consumers. 8 rows on Cassandra, and
-#: 1 on SQLite, which has one writer.
+#: A forwarder uses one in this many of a store's concurrent calls; the rest is left to consumers. 8 rows on Cassandra,
+#: and 1 on SQLite, which has one writer.
 _SHARE: Final = 8
 _log: Final = logging.getLogger("astyqueue.spool")
 
