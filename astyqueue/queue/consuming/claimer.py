@@ -109,8 +109,7 @@ class Claimer:
     def announce(self, rows: Sequence[tuple[str, int | None]], *, frees_group: bool = False) -> Steps[None]:
         """Have consumers of this and of other processes scan rows to which a thread of this process sent messages.
 
-        Each row has the due moment of its first new message; None: this process changed its header otherwise, or a
-        settle freed a group, as `frees_group` says.
+        Each row has the due moment of its first new message; None: its header was changed, or a settle freed a group.
         """
         for row, moment in rows:
             if moment is None:
@@ -301,6 +300,4 @@ class Claimer:
 
     def _shares(self) -> Shares:
         """The credit of each waiter; none while the queue is paused or leases must end before a suspect is claimed."""
-        return (
-            {} if self._permission.waits_for_suspect or self._settings_sync.behaviour.paused else self._waiters.shares()
-        )
+        return {} if self._permission.must_wait or self._settings_sync.behaviour.paused else self._waiters.shares()

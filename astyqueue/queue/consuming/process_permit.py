@@ -343,7 +343,7 @@ class ClaimPermission:
         return self._permit.granted or not self._needed
 
     @property
-    def waits_for_suspect(self) -> bool:
+    def must_wait(self) -> bool:
         """Whether nothing may be claimed until messages that are leased to this process have ended."""
         return self.suspect_wait.forbids(self._leases.leased_count)
 
