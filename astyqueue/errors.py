@@ -11,9 +11,9 @@
     │   ├── QueueDoesNotExist   a queue service has no queue of this name
     │   └── UnknownTrigger      no trigger of this name was registered in this process
     ├── KeyTaken                another message has the unique key; nothing was sent
-    ├── QueueFull               the queue has as many messages as it may have; nothing was sent
+    ├── QueueFull               the queue has as many messages as it may have; its `sent` counts what the call had sent
     ├── Vetoed                  a hook refused a send or a settle
-    ├── LeaseLost               the receipt is no longer current; nothing was changed
+    ├── LeaseLost               a receipt is no longer current; nothing was changed for it
     ├── AlreadySettled          this delivery was settled before
     ├── Busy                    another process has the lock of a row; a custom lock manager may raise it
     ├── Undecodable             a column cannot be read; of a header or timer: its row takes no claims until repaired
@@ -148,7 +148,7 @@ class LayoutDiffers(BadInput):
 
 
 class NotFound(AstyqueueError, LookupError):
-    """No such queue, message or dead letter."""
+    """No such queue, message, dead letter or schedule."""
 
 
 class QueueDoesNotExist(NotFound):
@@ -234,7 +234,7 @@ class Vetoed(AstyqueueError):
 
 
 class LeaseLost(AstyqueueError):
-    """The receipt is no longer current; nothing was changed.
+    """A receipt is no longer current; nothing was changed for it. Other deliveries of the call are settled.
 
     The lease expired and the message was handed out again, or it was deleted or cleared. (After its lease expired a
     delivery can still be settled until a consumer claims the message again: its receipt is the last one.)

@@ -186,6 +186,6 @@ def before(id_: Id) -> Id:
     return (int.from_bytes(id_) - 1).to_bytes(_LENGTH)
 
 
-def behind(id_: Id) -> Id:
+def after(id_: Id) -> Id:
     """The least id above this one."""
     return (int.from_bytes(id_) + 1).to_bytes(_LENGTH)

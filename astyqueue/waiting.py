@@ -84,7 +84,7 @@ class Wakeup:
         """Have the thread that sets the next signal call this, once, without waiting here.
 
         Returns False, and will not call it, if there was a signal that no wait has seen. It must be followed by
-        `waited` before the next wait.
+        `end_wait` before the next wait.
         """
         with self._changed:
             if self._signals != self._seen:
@@ -93,14 +93,14 @@ class Wakeup:
             self._calls.append(call)
             return True
 
-    def waited(self, call: Callable[[], None]) -> None:
+    def end_wait(self, call: Callable[[], None]) -> None:
         """End a wait that `call_when_set` began: signals until now are seen, and `call` will not be called."""
         with self._changed:
             self._seen = self._signals
             if call in self._calls:
                 self._calls.remove(call)
 
-    async def awaited(self, until: MonotonicUs | None = None) -> None:
+    async def wait_in_task(self, until: MonotonicUs | None = None) -> None:
         """As `wait`, for a task: the event loop keeps running."""
         import asyncio  # noqa: PLC0415 - a program for threads does without it
 
@@ -128,7 +128,7 @@ class Wakeup:
 
 async def _wait_for(event: asyncio.Event, seconds: float | None) -> None:
     """Wait for an event, for at most `seconds`."""
-    import asyncio  # noqa: PLC0415 - as in `Wakeup.awaited`
+    import asyncio  # noqa: PLC0415 - as in `Wakeup.wait_in_task`
 
     try:
         async with asyncio.timeout(seconds):
@@ -139,7 +139,7 @@ async def _wait_for(event: asyncio.Event, seconds: float | None) -> None:
 
 async def in_thread(call: Callable[[], T]) -> T:
     """The result of a call that blocks, made in a thread: the event loop keeps running."""
-    import asyncio  # noqa: PLC0415 - as in `Wakeup.awaited`
+    import asyncio  # noqa: PLC0415 - as in `Wakeup.wait_in_task`
 
     return await asyncio.to_thread(call)
 
@@ -153,7 +153,7 @@ class Finishing:
 
     async def wait_for(self, work: Coroutine[object, object, T]) -> T:
         """Wait for this work to end, through cancellations, and return its result."""
-        import asyncio  # noqa: PLC0415 - as in `Wakeup.awaited`
+        import asyncio  # noqa: PLC0415 - as in `Wakeup.wait_in_task`
 
         task = asyncio.ensure_future(work)
         while not task.done():
@@ -163,7 +163,7 @@ class Finishing:
                 self._cancelled = self._cancelled or cancelled
         return task.result()
 
-    def go_on(self) -> None:
+    def raise_if_cancelled(self) -> None:
         """Raise the cancellation that came meanwhile, if any; it takes precedence over other errors."""
         if self._cancelled is not None:
             raise self._cancelled

@@ -89,8 +89,8 @@ def steps_apart(queue: MessageQueue, messages: int) -> Costs:
 def _claim_then_ack(queue: MessageQueue, tally: Tally) -> Steps[None]:
     behaviour, process = queue.settings.behaviour, queue.core.process
     snapshot = RowSnapshot(ROW, queue.settings.layout.priorities)
-    order = ClaimRequest(MOST, behaviour.lease_us, behaviour.max_attempts)
-    while (claimed := (yield from claim(process, snapshot, order))).claims:
+    request = ClaimRequest(MOST, behaviour.lease_us, behaviour.max_attempts)
+    while (claimed := (yield from claim(process, snapshot, request))).claims:
         for taken in claimed.claims:
             throughput.mark_all(taken.held, tally)
             yield from _ack(process, snapshot, taken)
@@ -100,8 +100,8 @@ def _ack(process: Client, snapshot: RowSnapshot, taken: Claim) -> Steps[None]:
     settled = yield from settle(
         process, snapshot.row, SettleRequest(taken.timer, {one.entry.id: ACK for one in taken.held})
     )
-    for worked in settled.done:
-        snapshot.settled(worked.timer_change)
+    for settle_plan in settled.done:
+        snapshot.settled(settle_plan.timer_change)
 
 
 def steps_joined(queue: MessageQueue, messages: int) -> Costs:

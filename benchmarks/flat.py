@@ -157,7 +157,7 @@ def _delete_cursors(queue: MessageQueue) -> Steps[None]:
         raise NotMeasured(message)
     header = decode_header(row, column.value)
     change = RowTransaction(row)
-    change.raise_header(column.value, replace(header, version=header.version + 1, cursors=()))
+    change.bump_header(column.value, replace(header, version=header.version + 1, cursors=()))
     yield from change.commit()
 
 

@@ -53,10 +53,10 @@ class LockedRow(Row):
             message = f"row {row} is locked, and there is no other process"
             raise NotMeasured(message)
         behaviour = self.queue.settings.behaviour
-        order = ClaimRequest(
+        request = ClaimRequest(
             MOST, behaviour.lease_us, behaviour.max_attempts, leases=self._lock.leases, unlocks=grip.columns
         )
-        claimed = yield from claim(self.queue.core.process, self.snapshot, order)
+        claimed = yield from claim(self.queue.core.process, self.snapshot, request)
         if grip.columns and not claimed.unlocked:
             yield from release_columns(row, grip.columns)
         grip.let_go()

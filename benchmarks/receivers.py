@@ -163,8 +163,8 @@ class Alone:
             throughput.mark_all(taken.held, self._tally)
             outcomes = {held.entry.id: ACK for held in taken.held}
             settled = yield from settle(process, self._snapshot.row, SettleRequest(taken.timer, outcomes))
-            for worked in settled.done:
-                self._snapshot.settled(worked.timer_change)
+            for settle_plan in settled.done:
+                self._snapshot.settled(settle_plan.timer_change)
 
 
 class Counting:

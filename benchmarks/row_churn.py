@@ -82,7 +82,7 @@ def _drain(queue: MessageQueue, snapshot: RowSnapshot, expected: int, *, last: b
         outcomes = [outcome for settlement in settling for outcome in settlement.outcomes.values()]
         acked += sum(outcome is ACK for outcome in outcomes)
         released += sum(outcome is not ACK for outcome in outcomes)
-        claimed = yield from claim(queue.core.process, snapshot, _order(queue), settling=settling)
+        claimed = yield from claim(queue.core.process, snapshot, _request(queue), settling=settling)
         if not claimed.claims and (not last or acked >= expected):
             break
         if not claimed.claims:
@@ -100,7 +100,7 @@ def _is_released(held: ClaimedMessage) -> bool:
     return held.entry.spent == 0 and cast("dict[str, int]", held.envelope.body)["number"] % _ONE_IN == 0
 
 
-def _order(queue: MessageQueue) -> ClaimRequest:
+def _request(queue: MessageQueue) -> ClaimRequest:
     behaviour = queue.settings.behaviour
     return ClaimRequest(MOST, behaviour.lease_us, behaviour.max_attempts)
 
@@ -108,7 +108,7 @@ def _order(queue: MessageQueue) -> ClaimRequest:
 def _release_all(queue: MessageQueue, snapshot: RowSnapshot, expected: int) -> Steps[None]:
     released = 0
     while released < expected:
-        claimed = yield from claim(queue.core.process, snapshot, _order(queue))
+        claimed = yield from claim(queue.core.process, snapshot, _request(queue))
         for taken in claimed.claims:
             yield from _release(queue, snapshot, taken)
             released += len(taken.held)
@@ -118,5 +118,5 @@ def _release(queue: MessageQueue, snapshot: RowSnapshot, taken: Claim) -> Steps[
     process = queue.core.process
     outcomes: dict[bytes, Outcome] = {one.entry.id: Release(process.now() + _DAY, 1) for one in taken.held}
     settled = yield from settle(process, snapshot.row, SettleRequest(taken.timer, outcomes))
-    for worked in settled.done:
-        snapshot.settled(worked.timer_change)
+    for settle_plan in settled.done:
+        snapshot.settled(settle_plan.timer_change)

@@ -16,7 +16,7 @@ from astyqueue.clock import instant
 from astyqueue.model.message import Message
 from astyqueue.protocol.layout.rows import doorbell_row
 from astyqueue.protocol.layout.schedule_column import encode_schedule, occurrence_timer, trigger_name
-from astyqueue.protocol.scheduling.schedule_definition import RequestedSchedule, made
+from astyqueue.protocol.scheduling.schedule_definition import RequestedSchedule, new_schedule
 from astyqueue.protocol.steps import Read
 from astyqueue.queue.admin.schedules import ScheduleRequest, save, template_of
 from astyqueue.schedules import Schedules
@@ -177,7 +177,7 @@ def load(queue: MessageQueue, count: int, *, first: int, over: int) -> None:
         puts: list[Put] = []
         for number in range(start, min(start + _TOGETHER, count)):
             wanted = RequestedSchedule(Every("1h", start=instant(first + over * number // count)), template)
-            schedule = made(f"schedule {number}", wanted, mark="", now=CLOCK.now())
+            schedule = new_schedule(f"schedule {number}", wanted, mark="", now=CLOCK.now())
             timer = occurrence_timer(core.process, schedule)
             puts.append(Put(trigger_name(schedule.name), encode_schedule(schedule)))
             puts += [Put(timer.name, timer.value)] if timer else []

@@ -62,10 +62,10 @@ def claim_and_ack(queue: MessageQueue, tally: Tally) -> Steps[None]:
     """The steps of it."""
     behaviour, process = queue.settings.behaviour, queue.core.process
     snapshot = RowSnapshot(ROW, queue.settings.layout.priorities)
-    order = ClaimRequest(MOST, behaviour.lease_us, behaviour.max_attempts)
-    claimed = yield from claim(process, snapshot, order)
+    request = ClaimRequest(MOST, behaviour.lease_us, behaviour.max_attempts)
+    claimed = yield from claim(process, snapshot, request)
     while claimed.claims:
-        claimed = yield from claim(process, snapshot, order, settling=_handled(claimed, tally))
+        claimed = yield from claim(process, snapshot, request, settling=_handled(claimed, tally))
 
 
 def _handled(claimed: ClaimResult, tally: Tally) -> list[SettleRequest]:

@@ -61,7 +61,8 @@ class Connection:
     async def queue(self, name: str, **settings: object) -> MessageQueue:
         """The queue of this name, created if it is new; settings are those of `MessageQueue.builder().options(...)`.
 
-        With a spool, open each queue once: each call takes a thread, and a folder of its own in the spool.
+        Behaviour settings apply only if the queue is new; LayoutDiffers if its layout differs from a setting. With a
+        spool, open each queue once: each call takes a thread, and a folder of its own in the spool.
         """
         return await self._builder(name, settings).build()
 
@@ -107,7 +108,8 @@ class Connection:
     async def close(self) -> None:
         """Close the store, and with it every queue of this connection.
 
-        What is in their spools is forwarded for a bounded time first; the rest stays on the disk for the next process.
+        What is in their spools is forwarded first, for a spool's `drain` (5 s by default); the rest stays on the disk
+        for the next process.
         """
         if self._spools is not None:
             await asyncio.to_thread(self._spools.close)

@@ -23,22 +23,22 @@ Settler = Callable[[list[tuple[BaseDelivery, Outcome]]], Awaitable[list[BaseDeli
 class Delivery(BaseDelivery):
     """One delivery of a message. A settle is durable when its call returns; LeaseLost if the receipt is not current."""
 
-    __slots__ = ("_queue", "_settler", "_terms")
+    __slots__ = ("_queue", "_retry_policy", "_settler")
 
     _settler: Settler
-    _terms: RetryPolicy
+    _retry_policy: RetryPolicy
     _queue: FollowUpQueue
 
     @classmethod
-    def settled_by(cls, settler: Settler, terms: RetryPolicy, queue: FollowUpQueue) -> DeliveryFactory:
-        """A factory of deliveries of `queue` that `settler` settles under the policy `terms`."""
+    def settled_by(cls, settler: Settler, retry_policy: RetryPolicy, queue: FollowUpQueue) -> DeliveryFactory:
+        """A factory of deliveries of `queue` that `settler` settles under the policy `retry_policy`."""
 
         def handed(row: str, claimed: Sequence[ClaimedMessage], lease: Lease | None) -> list[BaseDelivery]:
             deliveries: list[BaseDelivery] = []
             for one in claimed:
                 delivery = cls(row, one, lease)
                 delivery._settler = settler
-                delivery._terms = terms
+                delivery._retry_policy = retry_policy
                 delivery._queue = queue
                 deliveries.append(delivery)
             return deliveries
@@ -51,7 +51,7 @@ class Delivery(BaseDelivery):
 
     async def release(self, delay: Duration | None = None) -> None:
         """Give it back for redelivery at once or after `delay`; this costs no attempt."""
-        await self._settle(self._terms.release(self, delay))
+        await self._settle(self._retry_policy.release(self, delay))
 
     async def fail(self, reason: str = "failed", delay: Duration | None = None) -> None:
         """Count a failed attempt and redeliver after `delay` (default: the queue's backoff).
@@ -59,11 +59,11 @@ class Delivery(BaseDelivery):
         The last attempt makes a dead letter.
         """
         pause = None if delay is None else as_microseconds(delay)
-        await self._settle(self._terms.failed(self, reason, pause=pause))
+        await self._settle(self._retry_policy.failed(self, reason, pause=pause))
 
     async def extend(self, by: Duration) -> datetime | None:
         """Extend the lease to `by` from now (it is never shortened); returns the end of the lease."""
-        await self._settle(self._terms.extend(by))
+        await self._settle(self._retry_policy.extend(by))
         return self.lease_until
 
     async def reject(self, reason: str = "rejected") -> None:
@@ -138,11 +138,11 @@ class Received(DeliveryBatch[Delivery]):
         self,
         deliveries: list[Delivery],
         settler: Settler,
-        terms: RetryPolicy,
+        retry_policy: RetryPolicy,
         give_back: Callable[[BaseDelivery], None],
     ) -> None:
-        """`settler` commits outcomes; `terms` decides on retries; `give_back`: see `DeliveryBatch`."""
-        super().__init__(deliveries, terms, give_back)
+        """`settler` commits outcomes; `retry_policy` decides on retries; `give_back`: see `DeliveryBatch`."""
+        super().__init__(deliveries, retry_policy, give_back)
         self._settler = settler
 
     async def ack(self, deliveries: Iterable[Delivery] | None = None) -> None:

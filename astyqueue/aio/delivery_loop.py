@@ -113,17 +113,17 @@ class _Stream:
         self._received: Received | None = None
         self._turns: Iterator[Delivery] = iter(())
         self._wait: _Wait | None = None
-        self._in_hand: Delivery | None = None
+        self._current: Delivery | None = None
 
     async def following(self) -> Delivery:
         self._loop = asyncio.get_running_loop()
         self._keeper = self._keeper or asyncio.create_task(self._keep(lambda: self.over))
-        if self._in_hand and self._later is None:
-            await Received.ack_if_unsettled(self._in_hand)
-        elif self._in_hand and self._later and not self._in_hand.settled:
-            self._later.ack(self._in_hand)
-        self._in_hand = await self._next()
-        return self._in_hand
+        if self._current and self._later is None:
+            await Received.ack_if_unsettled(self._current)
+        elif self._current and self._later and not self._current.settled:
+            self._later.ack(self._current)
+        self._current = await self._next()
+        return self._current
 
     async def _next(self) -> Delivery:
         while not self.over:

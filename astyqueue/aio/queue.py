@@ -77,9 +77,9 @@ class MessageQueue(QueueAdmin):
         return Spool(self.core.spool)
 
     @property
-    def terms(self) -> RetryPolicy:
+    def retry_policy(self) -> RetryPolicy:
         """The retry policy of this queue."""
-        return self._core.terms
+        return self._core.retry_policy
 
     @property
     def follow_ups(self) -> FollowUpQueue:
@@ -163,7 +163,8 @@ class MessageQueue(QueueAdmin):
         """Up to `limit` due deliveries; with `wait`, at least one unless that time passes without any.
 
         They come from one row, so there may be fewer although more are due, and never more than 200; call again for the
-        rest. `ack()` of the result settles them together.
+        rest. Their leases are not renewed: extend them, or use `deliveries`. `ack()` of the result settles them
+        together.
 
         As a context manager it settles them together on leaving: those that a loop reached, or all if no loop reached
         any; those behind a `break` are given back.
@@ -186,23 +187,23 @@ class MessageQueue(QueueAdmin):
         return Deliveries(receive, self._keep, self._later if several else None)
 
     async def _receive(self, limit: int, wait: int | None, *, renew: bool = False) -> Received:
-        core, order = self.core, ReceiveRequest(limit, wait, self.delivery, renew)
+        core, request = self.core, ReceiveRequest(limit, wait, self.delivery, renew)
         try:
-            taken = await self.run(core.take(order))
+            taken = await self.run(core.take(request))
         except asyncio.CancelledError:
-            core.give_back(order)
-            if order.given_back:  # perhaps no other task takes part, and would commit it
-                await complete(lambda: self.run(core.claimer.flush(order.given_back)))
+            core.give_back(request)
+            if request.given_back:  # perhaps no other task takes part, and would commit it
+                await complete(lambda: self.run(core.claimer.flush(request.given_back)))
             raise
         except BaseException:  # an interrupt may come when the steps have ended
-            core.give_back(order)
+            core.give_back(request)
             raise
-        return Received(cast("list[Delivery]", taken), self._settle, self.terms, core.claimer.give_back)
+        return Received(cast("list[Delivery]", taken), self._settle, self.retry_policy, core.claimer.give_back)
 
     @property
     def delivery(self) -> DeliveryFactory:
         """Makes the deliveries that a waiter of this queue gets."""
-        return Delivery.settled_by(self._settle, self.terms, self.follow_ups)
+        return Delivery.settled_by(self._settle, self.retry_policy, self.follow_ups)
 
     @property
     def _later(self) -> Later:
@@ -226,7 +227,8 @@ class MessageQueue(QueueAdmin):
     async def close(self) -> None:
         """Commit the buffered outcomes and close; leased messages are delivered again when their leases run out.
 
-        What is in a spool is forwarded for a bounded time first; the rest stays on the disk for the next process.
+        What is in a spool is forwarded first, for the spool's `drain` (5 s by default); the rest stays on the disk for
+        the next process.
         """
         try:
             await self._finish()

@@ -254,15 +254,15 @@ class QueueAdmin:
         await self.run(receipts.ack(self.core, receipt))
 
     async def release(self, receipt: Receipt | str, delay: Duration = 0) -> None:
-        """Give a delivery back by its receipt; this costs no attempt."""
+        """Give a delivery back, due after `delay` (default: at once); this costs no attempt. LeaseLost as for `ack`."""
         await self.run(receipts.release(self.core, receipt, delay))
 
     async def extend(self, receipt: Receipt | str, by: Duration) -> None:
-        """Extend the lease of a delivery to `by` from now, by its receipt."""
+        """Extend the lease of a delivery to `by` from now; it is never shortened. LeaseLost as for `ack`."""
         await self.run(receipts.extend(self.core, receipt, by))
 
     async def reject(self, receipt: Receipt | str, reason: str = "rejected") -> None:
-        """Make a delivery a dead letter, by its receipt."""
+        """Make a delivery a dead letter, by its receipt. LeaseLost as for `ack`."""
         await self.run(receipts.reject(self.core, receipt, reason))
 
     async def configure(self, **settings: object) -> Settings:

@@ -157,7 +157,7 @@ class StepLoop:
         """Make a task ready, unless this rest of it was over before."""
         if rest is None or task.resting is not rest:
             return
-        rest.wakeup.waited(task.wake)
+        rest.wakeup.end_wait(task.wake)
         task.resting = None
         del self._resting[task]
         self._ready.append(task)

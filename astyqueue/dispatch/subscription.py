@@ -186,7 +186,7 @@ class Subscription:
         if not self._shut:
             self._shut = True
             self._claimer.wake()
-        self._settle([(delivery, self.queue.terms.release(delivery, None)) for delivery in given_back])
+        self._settle([(delivery, self.queue.retry_policy.release(delivery, None)) for delivery in given_back])
 
     def give_up(self) -> None:
         """Settle executions past their deadline as failed attempts."""

@@ -160,7 +160,7 @@ class PersistedStream(Generic[T]):
                 return []
             with self._listeners.listening() as wakeup:
                 if not self._has_ended and not await asyncio.to_thread(reader.has_more):
-                    await wakeup.awaited()
+                    await wakeup.wait_in_task()
 
     def _commit(self, cursor: Cursor) -> None:
         if self._done is not None:

@@ -268,7 +268,7 @@ class Reader(Generic[T]):
                 return True
             if is_late or self._is_over or self._source.is_closed:
                 return False
-            await wakeup.awaited(self._next_look())
+            await wakeup.wait_in_task(self._next_look())
         return True
 
     def close(self) -> None:

@@ -49,14 +49,14 @@ class RowChange(NamedTuple):
 class Hiding(NamedTuple):
     """What hides a message until it is `due`: a lease (`holder` has it), or a pause after `spent` attempts.
 
-    A blocked message waits for the one that is `behind`: of its group, and under way or due before it.
+    A blocked message waits for its `predecessor`: of its group, and under way or due before it.
     """
 
     standing: Standing
     due: int
     spent: int
     holder: str
-    behind: Predecessor | None = None
+    predecessor: Predecessor | None = None
 
 
 class Predecessor(NamedTuple):
@@ -237,8 +237,8 @@ def _alive(facts: MessageFacts) -> Explanation:
 
 
 def _standing(facts: MessageFacts) -> tuple[Standing, str]:
-    if facts.hiding and facts.hiding.behind:
-        return Standing.BLOCKED, f"{_behind(facts, facts.hiding.behind)}{_paused(facts)}"
+    if facts.hiding and facts.hiding.predecessor:
+        return Standing.BLOCKED, f"{_behind(facts, facts.hiding.predecessor)}{_paused(facts)}"
     if facts.due <= facts.now:
         return Standing.WAITING, f"{_since(facts)}. {_what_keeps_it(facts)}"
     if facts.hiding is None:

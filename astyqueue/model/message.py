@@ -106,13 +106,13 @@ class MessageEncoder:
     """Checks messages against the bounds of their queue and encodes them for the store."""
 
     def __init__(self, settings: Settings, now: int) -> None:
-        """`now`, in microseconds since 1970, is the time of sending of all messages composed here."""
+        """`now`, in microseconds since 1970, is the time of sending of all messages prepared here."""
         self._settings = settings
         self._now = now
         self._plain: Message | None = None
         self._plain_priority = 0
 
-    def compose(self, body: object, options: Message) -> PreparedMessage:
+    def prepare(self, body: object, options: Message) -> PreparedMessage:
         """Encode one message. BadInput if the body or an option is invalid; nothing was sent."""
         encoded = encode_body(body, self._settings.behaviour.body_bytes)
         if options is self._plain:

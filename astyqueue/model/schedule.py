@@ -148,8 +148,8 @@ class Schedule:
     `declared` is the trigger as given, `anchored` the same with its start fixed when the schedule was made. All
     occurrences up to `last` are dealt with; `next` is the one after them. `backlog` are occurrences that wait for the
     previous run to end. `occurrences` counts those dealt with, `fired` the messages sent for them, `skipped` the
-    occurrences without a message. `mark` is the nonce of the command that changed the schedule last, `made` of the one
-    that made it.
+    occurrences without a message. `mark` is the nonce of the command that changed the schedule last, `creation_nonce`
+    that of the one that made it.
     """
 
     name: str
@@ -158,7 +158,7 @@ class Schedule:
     template: Template
     policies: Policies
     origin: Origin
-    made: str
+    creation_nonce: str
     mark: str
     created: int
     last: int

@@ -37,7 +37,7 @@ from astyqueue.waiting import Finishing, Rest, in_thread
 
 T = TypeVar("T")
 
-#: Columns in one batch, and bytes of their values.
+#: The most columns in one batch, and the most bytes of their values; one larger value is alone.
 BATCH_COLUMNS: Final = 200
 BATCH_BYTES: Final = 512 * 1024
 
@@ -87,7 +87,10 @@ Steps = Generator[Request, Any, T]
 
 
 def read(*wanted: Wanted, exact: bool = False) -> Steps[list[list[Column]]]:
-    """The columns of several slices; each slice as it was at some moment of the read."""
+    """The columns of several slices; each slice as it was at some moment of the read.
+
+    With `exact` each slice is linearizable with all commits, as in `Store.read`.
+    """
     found: list[list[Column]] = yield Read(wanted, exact)
     return found
 
@@ -141,7 +144,7 @@ class Client:
     nonce: Callable[[], Nonce] = ids.nonce
     observers: Observers = UNOBSERVED
 
-    def read_back(self, row: str, operation: str, *, applied: bool) -> bool:
+    def report_read_back(self, row: str, operation: str, *, applied: bool) -> bool:
         """Notify the observers of what reading a row has shown of a commit of unknown outcome; returns `applied`."""
         report_read_back(self.observers, row, operation, applied=applied)
         return applied
@@ -229,7 +232,7 @@ async def arun(steps: Steps[T], store: AsyncStore, observers: Observers = UNOBSE
     try:
         while True:
             request = answer.into(steps)
-            finishing.go_on()
+            finishing.raise_if_cancelled()
             if isinstance(request, Rest):
                 answer = await _arest(request)
                 continue
@@ -240,11 +243,11 @@ async def arun(steps: Steps[T], store: AsyncStore, observers: Observers = UNOBSE
         return result
     finally:
         steps.close()
-        finishing.go_on()
+        finishing.raise_if_cancelled()
 
 
 async def _arest(rest: Rest) -> Answer:
-    await rest.wakeup.awaited(rest.until)
+    await rest.wakeup.wait_in_task(rest.until)
     return Answer()
 
 

@@ -59,7 +59,7 @@ class QueueBuilder(Generic[Q]):
         self._triggers = Triggers()
         self._fires = True
         self._creates = True
-        self._ways = DEFAULT_OPTIONS
+        self._client_options = DEFAULT_OPTIONS
         self._options: dict[str, object] = {}
         self._spool: SpoolOptions | None = None
         self._spools: ConnectionSpools | None = None
@@ -93,7 +93,7 @@ class QueueBuilder(Generic[Q]):
         """
         if isinstance(placement, str):
             return self.options(placement=placement)
-        self._ways = replace(self._ways, place=checked_function(placement))
+        self._client_options = replace(self._client_options, place=checked_function(placement))
         return self.options(placement=FUNCTION)
 
     def row_lock(self, lock: str | LockManager, *, timeout: Duration = "5s") -> Self:
@@ -102,7 +102,7 @@ class QueueBuilder(Generic[Q]):
         A lock that is never released blocks its row for `timeout`. Commits are guarded whatever the lock, so a failing
         lock costs only delay, and processes may use different ones.
         """
-        self._ways = with_lock(self._ways, lock, timeout)
+        self._client_options = with_lock(self._client_options, lock, timeout)
         return self
 
     def priorities(self, count: int) -> Self:
@@ -262,7 +262,7 @@ class QueueBuilder(Generic[Q]):
             self._hooks,
             triggers=self._triggers,
             fires=self._fires,
-            ways=self._ways,
+            client_options=self._client_options,
             observers=observers,
             spooling=self._spooling(settings, store, observers, opened=known is None),
             watch=self._watch,

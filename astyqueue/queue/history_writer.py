@@ -129,7 +129,7 @@ class EventFactory:
             dead = self._about(row, entry, envelope, at=death.at)
             yield replace(dead, kind=Kind.DEAD, attempt=death.attempts, why=death.kind, reason=death.reason)
         for entry in claimed.superseded:
-            yield self.of_order(Kind.CANCELLED, MessageId(row, entry.priority, entry.id), None, why="replaced")
+            yield self.of_command(Kind.CANCELLED, MessageId(row, entry.priority, entry.id), None, why="replaced")
 
     def of_hand_out(self, row: str, claimed: ClaimResult, *, at: int) -> Iterator[Event]:
         """Events of messages that were claimed at the moment `at`; at-most-once messages are also done then."""
@@ -162,14 +162,14 @@ class EventFactory:
             event = self._event(each.at, Kind.SKIPPED, None)
             yield replace(event, key=each.schedule, schedule=each.schedule, slot=each.occurrence, reason=reason)
 
-    def of_sending(self, message: MessageId, composed: PreparedMessage) -> Event:
+    def of_sending(self, message: MessageId, prepared: PreparedMessage) -> Event:
         """The event of a message that is sent, at its own moment of sending."""
-        sent = composed.sent
-        event = replace(self._event(sent, Kind.SENT, message), key=composed.key, sent=sent, due=composed.due or sent)
-        return _with_headers(event, composed.headers)
+        sent = prepared.sent
+        event = replace(self._event(sent, Kind.SENT, message), key=prepared.key, sent=sent, due=prepared.due or sent)
+        return _with_headers(event, prepared.headers)
 
-    def of_order(self, kind: Kind, message: MessageId, key: str | None, *, why: str) -> Event:
-        """The event of a command of a caller on a message."""
+    def of_command(self, kind: Kind, message: MessageId, key: str | None, *, why: str) -> Event:
+        """The event of a command on a message."""
         return replace(self._event(self._process.now(), kind, message), key=key, why=why)
 
     def _about(self, row: str, entry: Entry, envelope: Envelope | None, *, at: int) -> Event:
@@ -228,7 +228,7 @@ class HistoryWriter:
 
     def of_outcome(self, delivery: BaseDelivery, outcome: Outcome) -> tuple[Event, ...]:
         """The events of an outcome that is added now; none if making them fails: the message must be settled."""
-        kinds = self.tells(outcome)
+        kinds = self.kept_kinds(outcome)
         try:
             return self.events.of_outcome(delivery, outcome, kinds) if kinds else ()
         except Exception as error:  # noqa: BLE001 - another program may have written anything into the message
@@ -236,7 +236,7 @@ class HistoryWriter:
             log_event(_log, logging.ERROR, "history_event_dropped", exc_info=error, **facts)
             return ()
 
-    def tells(self, outcome: Outcome) -> list[Kind]:
+    def kept_kinds(self, outcome: Outcome) -> list[Kind]:
         """The kinds of events that are kept for such an outcome."""
         return list(filter(self.wants, kinds_of(outcome)))
 
@@ -248,7 +248,7 @@ class HistoryWriter:
         for _, some in groupby(sorted(messages), key=lambda one: one.row):
             found = yield from browse.contents(list(some))
             keys |= {id_: content.envelope.key for id_, content in found.items() if content.envelope}
-        return [self.events.of_order(kind, id_, keys.get(id_), why=why) for id_ in messages]
+        return [self.events.of_command(kind, id_, keys.get(id_), why=why) for id_ in messages]
 
     def note(self, kind: Kind, events: Callable[[], Iterable[Event]]) -> None:
         """Buffer events of this kind for the next write; `events` is called only if the kind is kept."""
@@ -262,7 +262,7 @@ class HistoryWriter:
                 self._since = self._now()
             self._noted.extend(made)
 
-    def lost(self, events: Iterable[Event]) -> None:
+    def mark_lost(self, events: Iterable[Event]) -> None:
         """Mark written events as lost: their outcomes had no effect."""
         self._remember(replace(event, lost=True) for event in events)
 
@@ -301,7 +301,7 @@ class HistoryWriter:
         if self._noted and not 0 <= self._now() - self._since < _PATIENCE:
             yield from self.flush()
 
-    def tell(self, events: Iterable[Event]) -> Steps[None]:
+    def write_or_buffer(self, events: Iterable[Event]) -> Steps[None]:
         """Write events of what has already happened; if the store fails, log it, and try again later.
 
         `Closed` is not raised: the caller would take it that nothing has happened.
@@ -332,7 +332,7 @@ class HistoryWriter:
             self._put_back(noted)
             raise
 
-    def beside(self, events: Iterable[Event]) -> list[Batch]:
+    def batches_of(self, events: Iterable[Event]) -> list[Batch]:
         """The batches that write these events, for a caller that sends them together with the messages."""
         return batches_of(self._ring, events, self._kept)
 

@@ -42,8 +42,9 @@ class Hook:
         """Called when a delivery is about to be "acked", "released", "rejected", or "extended" by its consumer.
 
         Also when a process does that by its receipt; then the delivery has values, but no methods that settle it.
-        Not called for a delivery that is given back because it reached no consumer in time, nor for one at most once,
-        which is settled before a consumer gets it.
+        A failed attempt is "released", or "rejected" if it was the last. Not called for a delivery that is given back
+        because it reached no consumer in time, nor for an at-most-once message, which is settled before a consumer gets
+        it.
         """
 
     def after_settle(self, delivery: BaseDelivery, outcome: str) -> None:
@@ -62,7 +63,7 @@ class Hook:
         """Called when a message was removed and no delivery of it decided that; a dead letter too.
 
         `why` is "deleted" (`delete`, `stop`), "cleared", "dropped" (with its queue), "purged", "replaced" (by a send
-        with its unique key), or "overflow" (by a send to a full queue). Of messages at most once also "expired" or
+        with its unique key), or "overflow" (by a send to a full queue). Of at-most-once messages also "expired" or
         "closed": they had left the store, and no consumer took them in time, or before this process closed the queue. A
         delivery that was leased when its message was removed is "lost" when its consumer settles it.
         """

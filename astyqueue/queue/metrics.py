@@ -21,6 +21,10 @@ class QueueStats:
 
     - `empty_polls`: calls of `receive` that got nothing
     - `redelivered`: delivered messages that had used an attempt before
+    - `released`: deliveries given back, also by a failed attempt
+    - `rejected`: dead letters made by a settle, also by a last failed attempt
+    - `claims`: scans to claim from a row, also those that found nothing
+    - `refused_commits`: refused commits of claims
     - `lost`: outcomes whose receipt was no longer current
     - `buried`: messages that a claim made dead letters
     - `undecodable`: messages and columns that could not be read
@@ -28,7 +32,7 @@ class QueueStats:
     - `rows`: delivered messages per row
     - `fired`: messages that schedules sent
     - `busy_rows`: visits to rows whose lock another process had
-    - `spooled`: messages that sends wrote to the spool; `sent` counts them once they are forwarded
+    - `spooled`: messages that sends wrote to the spool; `sent` counts them once the spool's forwarder has stored them
     - `refused`: messages that were not sent because the queue was full
     - `evicted`: messages that sends deleted because the queue was full
     - `forwarded`: those of `sent` that went to another queue because this one was full

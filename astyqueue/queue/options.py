@@ -121,13 +121,13 @@ class ClientOptions:
 DEFAULT_OPTIONS: Final = ClientOptions()
 
 
-def with_lock(ways: ClientOptions, lock: str | LockManager, timeout: Duration) -> ClientOptions:
+def with_lock(client_options: ClientOptions, lock: str | LockManager, timeout: Duration) -> ClientOptions:
     """The same options with another lock; BadSetting if the lock or its timeout is invalid."""
     stops = as_microseconds(timeout)
     if not _LEAST <= stops <= _MOST:
         message = f"row lock timeout {timeout!r} must be from 100ms to 10m: a crashed holder blocks its row that long"
         raise BadSetting(message)
-    return replace(ways, lock=_making(lock, stops), lock_timeout=stops)
+    return replace(client_options, lock=_making(lock, stops), lock_timeout=stops)
 
 
 def _making(lock: object, timeout: int) -> Callable[[Client, Clock], RowLock]:

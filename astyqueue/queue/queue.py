@@ -70,9 +70,9 @@ class MessageQueue(QueueAdmin):
         return self.core.spool
 
     @property
-    def terms(self) -> RetryPolicy:
+    def retry_policy(self) -> RetryPolicy:
         """The retry policy of this queue."""
-        return self._core.terms
+        return self._core.retry_policy
 
     @property
     def follow_ups(self) -> FollowUpQueue:
@@ -153,7 +153,8 @@ class MessageQueue(QueueAdmin):
         """Up to `limit` due deliveries; with `wait`, at least one unless that time passes without any.
 
         They come from one row, so there may be fewer although more are due, and never more than 200; call again for the
-        rest. `ack()` of the result settles them together.
+        rest. Their leases are not renewed: extend them, or use `deliveries`. `ack()` of the result settles them
+        together.
 
         As a context manager it settles them together on leaving: those that a loop reached, or all if no loop reached
         any; those behind a `break` are given back.
@@ -175,13 +176,13 @@ class MessageQueue(QueueAdmin):
         return delivery_loop(receive, self._keeper, self._later if several else None)
 
     def _receive(self, limit: int, wait: int | None, *, renew: bool = False) -> Received:
-        core, order = self.core, ReceiveRequest(limit, wait, self.delivery, renew)
+        core, request = self.core, ReceiveRequest(limit, wait, self.delivery, renew)
         try:
-            taken = self.run(core.take(order))
+            taken = self.run(core.take(request))
         except BaseException:  # an interrupt or a cancellation may come when the steps have ended
-            core.give_back(order)
+            core.give_back(request)
             raise
-        return Received(cast("list[Delivery]", taken), self._settle, self.terms, core.claimer.give_back)
+        return Received(cast("list[Delivery]", taken), self._settle, self.retry_policy, core.claimer.give_back)
 
     def transaction(self) -> AbstractContextManager[Transaction]:
         """On SQLite, a block whose sends, acks and own statements take effect together when it ends, or not at all.
@@ -196,7 +197,7 @@ class MessageQueue(QueueAdmin):
     @property
     def delivery(self) -> DeliveryFactory:
         """Makes the deliveries that a waiter of this queue gets."""
-        return Delivery.settled_by(self._settle, self.terms, self.follow_ups)
+        return Delivery.settled_by(self._settle, self.retry_policy, self.follow_ups)
 
     @property
     def _later(self) -> Later:
@@ -223,7 +224,8 @@ class MessageQueue(QueueAdmin):
     def close(self) -> None:
         """Commit the buffered outcomes and close; leased messages are delivered again when their leases run out.
 
-        What is in a spool is forwarded for a bounded time first; the rest stays on the disk for the next process.
+        What is in a spool is forwarded first, for the spool's `drain` (5 s by default); the rest stays on the disk for
+        the next process.
         """
         try:
             self._finish()

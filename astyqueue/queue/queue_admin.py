@@ -252,15 +252,15 @@ class QueueAdmin:
         self.run(receipts.ack(self.core, receipt))
 
     def release(self, receipt: Receipt | str, delay: Duration = 0) -> None:
-        """Give a delivery back by its receipt; this costs no attempt."""
+        """Give a delivery back, due after `delay` (default: at once); this costs no attempt. LeaseLost as for `ack`."""
         self.run(receipts.release(self.core, receipt, delay))
 
     def extend(self, receipt: Receipt | str, by: Duration) -> None:
-        """Extend the lease of a delivery to `by` from now, by its receipt."""
+        """Extend the lease of a delivery to `by` from now; it is never shortened. LeaseLost as for `ack`."""
         self.run(receipts.extend(self.core, receipt, by))
 
     def reject(self, receipt: Receipt | str, reason: str = "rejected") -> None:
-        """Make a delivery a dead letter, by its receipt."""
+        """Make a delivery a dead letter, by its receipt. LeaseLost as for `ack`."""
         self.run(receipts.reject(self.core, receipt, reason))
 
     def configure(self, **settings: object) -> Settings:

@@ -23,7 +23,7 @@ from astyqueue.protocol.layout.rows import Ring
 from astyqueue.protocol.steps import Client, Steps, call_local
 from astyqueue.queue.consuming.claimer import Claimer
 from astyqueue.queue.consuming.expiry_sweep import ExpirySweep
-from astyqueue.queue.consuming.leader_follower import was_closed
+from astyqueue.queue.consuming.leader_follower import closed_error
 from astyqueue.queue.delivery.base_delivery import BaseDelivery, DeliveryFactory, Waiter
 from astyqueue.queue.delivery.retry_policy import RetryPolicy
 from astyqueue.queue.hooks import Hook
@@ -77,7 +77,7 @@ class QueueRuntime:
         *,
         triggers: Triggers | None = None,
         fires: bool = True,
-        ways: ClientOptions = DEFAULT_OPTIONS,
+        client_options: ClientOptions = DEFAULT_OPTIONS,
         observers: Observers = UNOBSERVED,
         spooling: Spooling | None = None,
         watch: ActivityWatch | None = None,
@@ -95,7 +95,7 @@ class QueueRuntime:
         self.hooks = tuple(hooks)
         self.triggers = Triggers() if triggers is None else triggers
         self.fires = fires
-        self.ways = ways
+        self.client_options = client_options
         self.observers = observers
         self.watch = watch or ActivityWatch(clock)
         self.process = replace(new_client(clock), observers=self.observers)
@@ -104,7 +104,7 @@ class QueueRuntime:
         self.doorbell = PacedDoorbell(self.ring, clock)
         self.scheduler = RowScheduler(self.ring, clock, self.process.name, self.doorbell, watch=self.watch)
         fired = self.triggers if fires else None
-        row_locks = RowLocks(ways.lock(self.process, clock), ways.lock_timeout, clock)
+        row_locks = RowLocks(client_options.lock(self.process, clock), client_options.lock_timeout, clock)
         self.claimer = Claimer(
             self.process,
             self.scheduler,
@@ -116,11 +116,11 @@ class QueueRuntime:
             triggers=fired,
         )
         self.spooling = spooling
-        self.placement = Placement(self.ring, ways.place)
+        self.placement = Placement(self.ring, client_options.place)
         self._ids = IdSource(clock) if ids is None else ids
         self.producer = self._new_producer()
         self.follow_ups = self._new_follow_ups()
-        self.terms = RetryPolicy(self.process.now, self.settings_sync, random.random)
+        self.retry_policy = RetryPolicy(self.process.now, self.settings_sync, random.random)
         self.closed = False
         self._closing: list[object] = []
         self._in_children: dict[int, QueueRuntime] = {}
@@ -209,7 +209,7 @@ class QueueRuntime:
         `dict.setdefault` keeps the first of several; a lock could not be trusted after a fork.
         """
         if self.closed:
-            raise was_closed(self.settings.name)
+            raise closed_error(self.settings.name)
         if (pid := os.getpid()) == self.pid:
             return self
         made = QueueRuntime(
@@ -218,7 +218,7 @@ class QueueRuntime:
             self.hooks,
             triggers=self.triggers,
             fires=self.fires,
-            ways=self.ways,
+            client_options=self.client_options,
             observers=self.observers.anew(),
             spooling=self.spooling.anew() if self.spooling else None,
             watch=self.watch.here(),
@@ -228,7 +228,7 @@ class QueueRuntime:
         return there
 
     def close_spool(self) -> Steps[None]:
-        """Forward what is in the spool for a bounded time, if there is a spool."""
+        """Forward what is in the spool, if there is one, for its `drain` (5 s by default)."""
         if self.spooling is not None:
             yield from call_local(self.spooling.spool.close)
 
@@ -269,31 +269,34 @@ class QueueRuntime:
             claimer=self.claimer,
         )
 
-    def take(self, order: ReceiveRequest) -> Steps[list[BaseDelivery]]:
+    def take(self, request: ReceiveRequest) -> Steps[list[BaseDelivery]]:
         """Deliveries for one consumer; if it is cancelled while it waits, those it just got are given back at once.
 
         A caller that is cancelled after these steps ended, but before it has the result, must call `give_back`.
         """
-        check_count(order.limit, "deliveries cannot be received")
-        taken = order.taken
-        until = None if order.wait is None else self.clock.monotonic() + order.wait
+        check_count(request.limit, "deliveries cannot be received")
+        taken = request.taken
+        until = None if request.wait is None else self.clock.monotonic() + request.wait
         waiter = Waiter(
-            lambda: order.limit - len(taken), taken.extend, delivery_factory=order.delivery_factory, renew=order.renew
+            lambda: request.limit - len(taken),
+            taken.extend,
+            delivery_factory=request.delivery_factory,
+            renew=request.renew,
         )
         try:
             yield from self.claimer.take(waiter, lambda: bool(taken), until=until)
         except BaseException:
-            self.give_back(order)
+            self.give_back(request)
             raise
         if not taken:
             self.claimer.stats.add("empty_polls")
         return taken
 
-    def give_back(self, order: ReceiveRequest) -> None:
+    def give_back(self, request: ReceiveRequest) -> None:
         """Give back the deliveries of a request whose caller will never see them: the next leader commits that."""
-        while order.taken:
-            order.given_back.append(order.taken.pop())
-            self.claimer.give_back(order.given_back[-1])
+        while request.taken:
+            request.given_back.append(request.taken.pop())
+            self.claimer.give_back(request.given_back[-1])
 
     def configure(self, options: Mapping[str, object]) -> Steps[Settings]:
         """Change the queue's behaviour, in this process at once and in others within ten seconds."""

@@ -161,7 +161,7 @@ class Transaction:
         settled = yield from settle(core.process, lease.row, SettleRequest(lease.timer, outcomes))
         if settled.lost:
             raise LeaseLost([str(one.delivery.receipt) for one in pending if one.delivery.id in settled.lost])
-        if batches := core.claimer.history.beside(event for one in pending for event in one.events):
+        if batches := core.claimer.history.batches_of(event for one in pending for event in one.events):
             yield Send(batches[0], tuple(batches[1:]))
         self._after_commit.append(partial(_record, core.claimer, lease.row, pending))
         if lease.timer.grouped:
@@ -215,7 +215,7 @@ class _AfterCommitListener:
         self._after_commit = after_commit
         # One of its own: what others buffered must not be rolled back with this transaction.
         self.history = HistoryWriter(core.process, core.settings_sync)
-        self.stats = self
+        self.stats = self  # as `SendListener.stats`: `add` counts after the commit
 
     def add(self, name: str, count: int = 1) -> None:
         """Add to a counter after the commit."""

@@ -91,7 +91,7 @@ class Outbox:
         queue, core = self._queue, self._queue.core
         queue.run(
             write_key_hints(
-                core.process, [(one.composed.key, one.id) for one in messages if one.composed.key is not None]
+                core.process, [(one.prepared.key, one.id) for one in messages if one.prepared.key is not None]
             )
         )
         repeating = self._rows.setdefault(row, IdempotentSender(core.process, row))
@@ -116,13 +116,13 @@ class Outbox:
         recorded = self._recorded(before) if before else set()
         now = self._queue.core.process.now()
         missing = [one for one in sent if one.id not in recorded]
-        events = [replace(history.events.of_sending(one.id, one.composed), at=now) for one in missing]
+        events = [replace(history.events.of_sending(one.id, one.prepared), at=now) for one in missing]
         self._queue.run(history.write(events))
 
     def _recorded(self, messages: list[Addressed]) -> set[MessageId]:
         """Those of these messages whose sending is in the history; the task that wrote it may have a clock ahead."""
         core = self._queue.core
-        begun = min(one.composed.sent for one in messages)
+        begun = min(one.prepared.sent for one in messages)
         return self._queue.run(
             first_sent(core.ring, [one.id for one in messages], since=begun - _APART, until=core.process.now() + _APART)
         )

@@ -20,7 +20,7 @@ from astyqueue.model.envelope import MessageId
 from astyqueue.model.message import Message, MessageEncoder, PreparedMessage
 from astyqueue.model.settings import BY_KEY, FUNCTION, SINGLE, Settings
 from astyqueue.protocol.layout.rows import Ring
-from astyqueue.protocol.sending.idempotent import BatchRecord, IdempotentMessage, composed, record_id
+from astyqueue.protocol.sending.idempotent import BatchRecord, IdempotentMessage, idempotent_from_encoded, record_id
 from astyqueue.spark.options import Sinking
 from astyqueue.units import SECOND
 
@@ -32,7 +32,7 @@ class Addressed(NamedTuple):
 
     row: str
     message: IdempotentMessage
-    composed: PreparedMessage
+    prepared: PreparedMessage
 
     @property
     def id(self) -> MessageId:
@@ -53,7 +53,7 @@ class Addressing:
             message = f"queue {settings.name!r} uses a custom placement function, which Spark lacks: send from a client"
             raise BadSetting(message)
         self._ring = Ring(settings.name, settings.layout)
-        self._composer = MessageEncoder(settings, begun.moment)
+        self._encoder = MessageEncoder(settings, begun.moment)
         self._columns = sinking.columns
         self._task = sinking.task
         self._source = source
@@ -75,11 +75,11 @@ class Addressing:
                 raise BadInput(message) from error
 
     def _addressed(self, record: str, row: dict[str, object]) -> Addressed:
-        one = self._composer.compose(self._body(row), self._options(row))
+        one = self._encoder.prepare(self._body(row), self._options(row))
         id_ = record_id(self._source, record, due=one.due, begun=self._begun)
         return Addressed(
             self._row(one, record, ids.moment(id_)),
-            composed(one.value, one.priority, id_, seconds=self._remembered),
+            idempotent_from_encoded(one.value, one.priority, id_, seconds=self._remembered),
             one,
         )
 

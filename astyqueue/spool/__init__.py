@@ -6,7 +6,7 @@
   forwards them. `outage`: what other processes see when it cannot.
 - `options`, `record`: the choices of a user, and a message as a record.
 
-It knows nothing of rows and claims: the queue composes messages, and sends them.
+It knows nothing of rows and claims: the queue prepares messages, and sends them.
 [Send while the store is away](../../docs/how-to/spool.md) has the promises.
 """
 

@@ -146,7 +146,7 @@ class AppRuntime:
             raise BadInput(message)
         if options.timeout is not None:
             refuse_no_time(as_microseconds(options.timeout))
-        MessageEncoder(Settings(name=check_queue_name(options.queue)), 0).compose(
+        MessageEncoder(Settings(name=check_queue_name(options.queue)), 0).prepare(
             None, Message(None, max_attempts=options.max_attempts)
         )
         self._settings.setdefault(options.queue, {})

@@ -74,10 +74,10 @@ class Row:
     def look(self) -> Steps[ClaimResult]:
         """Claim, and go on while there is more to pass: without cursors the way to the head is long."""
         behaviour = self.queue.settings.behaviour
-        order = ClaimRequest(MOST, behaviour.lease_us, behaviour.max_attempts)
-        claimed = yield from claim(self.queue.core.process, self.snapshot, order)
+        request = ClaimRequest(MOST, behaviour.lease_us, behaviour.max_attempts)
+        claimed = yield from claim(self.queue.core.process, self.snapshot, request)
         while claimed.more and not claimed.claims:
-            claimed = yield from claim(self.queue.core.process, self.snapshot, order)
+            claimed = yield from claim(self.queue.core.process, self.snapshot, request)
         return claimed
 
     def _ack(self, claimed: ClaimResult) -> Steps[None]:
@@ -86,8 +86,8 @@ class Row:
             settled = yield from settle(
                 self.queue.core.process, self.snapshot.row, SettleRequest(taken.timer, outcomes)
             )
-            for worked in settled.done:
-                self.snapshot.settled(worked.timer_change)
+            for settle_plan in settled.done:
+                self.snapshot.settled(settle_plan.timer_change)
 
 
 def _timed(action: Callable[[], T]) -> tuple[T, float]:

@@ -63,12 +63,14 @@ def test_one_long_lease_beside_many_that_ended_stops_neither_new_processes_nor_s
     for number in range(MANY):
         one_sent(store, worker)
         short = taken(store, worker, snapshot, HOUR + (number + 1) * 3 * SECOND)
-        for worked in run(settle(worker, ROW, SettleRequest(short.timer, {short.held[0].entry.id: ACK})), store).done:
-            snapshot.settled(worked.timer_change)
+        for settle_plan in run(
+            settle(worker, ROW, SettleRequest(short.timer, {short.held[0].entry.id: ACK})), store
+        ).done:
+            snapshot.settled(settle_plan.timer_change)
     with pytest.raises(SliceTooLong):
         store.read((Slice(ROW, Type.TIMER, 0, after=ids.first_at(long.timer.due)),))
     sent = one_sent(store, newcomer)
     found = taken(store, newcomer, RowSnapshot(ROW, 1), HOUR)
     assert [one.entry.id for one in found.held] == [sent]
     settled = run(settle(holder, ROW, SettleRequest(long.timer, {held: ACK, sent: ACK})), store)
-    assert [name.id for worked in settled.done for name in worked.acked] == [held]
+    assert [name.id for settle_plan in settled.done for name in settle_plan.acked] == [held]

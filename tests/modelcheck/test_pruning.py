@@ -9,7 +9,7 @@ from math import comb
 import pytest
 
 from astyqueue.errors import OutcomeUnknown
-from astyqueue.ids import LEAST, behind
+from astyqueue.ids import LEAST, after
 from astyqueue.protocol.steps import Commit, Read, read_column
 from astyqueue.protocol.steps import Send as SendRequest
 from astyqueue.store import Batch, Expectation, Name, Named, Put, Slice
@@ -106,7 +106,7 @@ PUT = SendRequest(Batch("r", (Put(Name(2, 1, ID, 1), b""),)))
         (Read((Named("r", (Name(2, 1, ID, 1),)),)), False),
         (Read((Slice("r", 3), Slice("r", 2))), False),
         (Read((Slice("s", 2), Slice("r", 3), Slice("r", 2, priority=0), Slice("r", 2, until=ID))), True),
-        (Read((Slice("r", 2, after=behind(ID)), Named("r", (COUNTER,)), Slice("r", 2, table="history"))), True),
+        (Read((Slice("r", 2, after=after(ID)), Named("r", (COUNTER,)), Slice("r", 2, table="history"))), True),
         (SendRequest(Batch("r", (), (Name(2, 1, ID, 1),))), False),
         (SendRequest(Batch("r", (), (Name(2, 1, ID, 0),))), True),
         (Commit(Batch("r", (Put(COUNTER, b""),)), (Expectation(Name(2, 1, ID, 1), None),)), False),

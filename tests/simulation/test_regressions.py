@@ -140,12 +140,12 @@ def test_work_now_and_then_does_not_put_off_the_next_read_of_the_doorbell(clock:
     clock.advance("90s")
     with pytest.raises(StopIteration):
         reading.send([[]])
-    doorbell.set_pace(0, busy=False)
+    doorbell.set_pace(0, has_work=False)
     due = doorbell.next_time
     assert due == clock.monotonic() + 2 * SECOND
     for _ in range(4):
         clock.advance("900ms")
-        doorbell.set_pace(0, busy=False)
+        doorbell.set_pace(0, has_work=False)
     assert doorbell.next_time == due
 
 
@@ -177,20 +177,21 @@ def test_what_an_unknown_settle_moved_is_not_taken_once_the_next_one_settles_wha
     run(send(process, Batch(ROW, puts)), store)
     clock.advance("1s")
     [held] = run(claim(process, snapshot, ClaimRequest(2, 60 * SECOND, 5)), store).claims
-    unsure: list[SettlePlan] = []
+    unanswered: list[SettlePlan] = []
     snoozing = settle(
         process,
         ROW,
-        SettleRequest(held.timer, {drawn[0]: Release(clock.now() + 90 * SECOND, 0, State.SNOOZED)}, unsure),
+        SettleRequest(held.timer, {drawn[0]: Release(clock.now() + 90 * SECOND, 0, State.SNOOZED)}, unanswered),
     )
     perform(next(snoozing), store)
     snoozing.throw(OutcomeUnknown("no answer"))
     with pytest.raises(OutcomeUnknown):
         snoozing.throw(StoreUnavailable("away for a moment"))
-    for worked in run(
-        settle(process, ROW, SettleRequest(held.timer, {drawn[1]: Extend(clock.now() + 70 * SECOND)}, unsure)), store
+    for settle_plan in run(
+        settle(process, ROW, SettleRequest(held.timer, {drawn[1]: Extend(clock.now() + 70 * SECOND)}, unanswered)),
+        store,
     ).done:
-        snapshot.settled(worked.timer_change)
+        snapshot.settled(settle_plan.timer_change)
     clock.advance("2s")  # now the first late scan is due
     assert run(claim(process, snapshot, ClaimRequest(2, 60 * SECOND, 5)), store).claims == []
 
@@ -219,14 +220,14 @@ def test_what_is_acked_is_not_leased_any_more_although_its_extension_turns_out_o
     lease = Lease(ROW, taken.timer, 60 * SECOND)
     lease.deliveries.update((one.entry.id, BaseDelivery(ROW, one, lease)) for one in taken.held)
     outcomes: dict[Id, Outcome] = {drawn[0]: Extend(clock.now() + 90 * SECOND), drawn[1]: ACK}
-    extending = settle(process, ROW, SettleRequest(lease.timer, outcomes, lease.unsure))
+    extending = settle(process, ROW, SettleRequest(lease.timer, outcomes, lease.unanswered))
     perform(next(extending), store)
     extending.throw(OutcomeUnknown("no answer"))
     with pytest.raises(OutcomeUnknown):
         extending.throw(StoreUnavailable("away for a moment"))
     acks: dict[Id, Outcome] = dict.fromkeys(drawn, ACK)
     lost, partitioned = after_settling(
-        lease, acks, run(settle(process, ROW, SettleRequest(lease.timer, acks, lease.unsure)), store)
+        lease, acks, run(settle(process, ROW, SettleRequest(lease.timer, acks, lease.unanswered)), store)
     )
     assert (lost, partitioned) == ([], [])
     assert not lease.deliveries

@@ -128,7 +128,7 @@ def test_a_task_wakes_when_time_is_advanced_from_another_thread(clock: TimeMachi
         mover = threading.Thread(target=lambda: clock.when_waiting(1, DEADLINE).advance("1h"))
         mover.start()
         async with asyncio.timeout(DEADLINE):
-            await Wakeup(clock).awaited(clock.monotonic() + 3_600 * SECOND)
+            await Wakeup(clock).wait_in_task(clock.monotonic() + 3_600 * SECOND)
         mover.join(DEADLINE)
 
     asyncio.run(work())

@@ -92,7 +92,7 @@ def test_no_signal_is_lost_between_a_thread_that_sets_and_one_that_waits(any_clo
 
 def test_a_wait_for_a_moment_that_has_passed_returns_at_once(any_clock: Clock) -> None:
     Wakeup(any_clock).wait(any_clock.monotonic())
-    asyncio.run(Wakeup(any_clock).awaited(any_clock.monotonic()))
+    asyncio.run(Wakeup(any_clock).wait_in_task(any_clock.monotonic()))
 
 
 def test_a_wait_ends_by_real_time() -> None:
@@ -100,7 +100,7 @@ def test_a_wait_ends_by_real_time() -> None:
     until = clock.monotonic() + SECOND // 100
     Wakeup(clock).wait(until)
     assert clock.monotonic() >= until
-    asyncio.run(Wakeup(clock).awaited(clock.monotonic() + SECOND // 100))
+    asyncio.run(Wakeup(clock).wait_in_task(clock.monotonic() + SECOND // 100))
     assert clock.monotonic() >= until + SECOND // 100
 
 
@@ -124,7 +124,7 @@ def test_a_thread_that_waits_for_a_moment_goes_on_when_time_is_moved_there(clock
 def test_a_signal_from_a_thread_wakes_a_task(any_clock: Clock) -> None:
     async def work() -> None:
         wakeup = Wakeup(any_clock)
-        waiting = asyncio.create_task(wakeup.awaited())
+        waiting = asyncio.create_task(wakeup.wait_in_task())
         await others_go_on()
         setter = in_threads(1, wakeup.set)
         async with asyncio.timeout(DEADLINE):
@@ -139,7 +139,7 @@ def test_a_signal_before_a_task_waits_is_not_lost(any_clock: Clock) -> None:
         wakeup = Wakeup(any_clock)
         wakeup.set()
         async with asyncio.timeout(DEADLINE):
-            await wakeup.awaited()
+            await wakeup.wait_in_task()
 
     asyncio.run(work())
 
@@ -147,7 +147,7 @@ def test_a_signal_before_a_task_waits_is_not_lost(any_clock: Clock) -> None:
 def test_the_event_loop_goes_on_while_tasks_wait_and_one_signal_wakes_them_all(clock: TimeMachine) -> None:
     async def work() -> None:
         wakeup = Wakeup(clock)
-        waiting = [asyncio.create_task(wakeup.awaited()) for _ in range(5)]
+        waiting = [asyncio.create_task(wakeup.wait_in_task()) for _ in range(5)]
         await others_go_on()
         assert clock.waiters == 5
         wakeup.set()
@@ -160,7 +160,7 @@ def test_the_event_loop_goes_on_while_tasks_wait_and_one_signal_wakes_them_all(c
 
 def test_threads_and_tasks_wait_for_the_same_signal(clock: TimeMachine) -> None:
     wakeup = Wakeup(clock)
-    threads = [*in_threads(2, wakeup.wait), *in_threads(2, lambda: asyncio.run(wakeup.awaited()))]
+    threads = [*in_threads(2, wakeup.wait), *in_threads(2, lambda: asyncio.run(wakeup.wait_in_task()))]
     clock.when_waiting(4, DEADLINE)
     wakeup.set()
     join(threads)
@@ -169,7 +169,7 @@ def test_threads_and_tasks_wait_for_the_same_signal(clock: TimeMachine) -> None:
 def test_a_cancelled_task_leaves_nothing_behind(clock: TimeMachine) -> None:
     async def work() -> None:
         wakeup = Wakeup(clock)
-        waiting = asyncio.create_task(wakeup.awaited(clock.monotonic() + SECOND))
+        waiting = asyncio.create_task(wakeup.wait_in_task(clock.monotonic() + SECOND))
         await others_go_on()
         assert clock.waiters == 1
         waiting.cancel()
@@ -185,7 +185,7 @@ def test_a_wakeup_lets_go_of_the_loops_whose_tasks_waited(clock: TimeMachine, *,
     wakeup = Wakeup(clock)
 
     async def work() -> weakref.ref[asyncio.AbstractEventLoop]:
-        waiting = asyncio.create_task(wakeup.awaited())
+        waiting = asyncio.create_task(wakeup.wait_in_task())
         await others_go_on()
         if cancelled:
             waiting.cancel()
@@ -202,14 +202,14 @@ def test_a_wakeup_lets_go_of_the_loops_whose_tasks_waited(clock: TimeMachine, *,
 def test_a_signal_that_finds_its_task_cancelled_is_left_for_the_next_to_wait(clock: TimeMachine) -> None:
     async def work() -> None:
         wakeup = Wakeup(clock)
-        cancelled = asyncio.create_task(wakeup.awaited())
+        cancelled = asyncio.create_task(wakeup.wait_in_task())
         await others_go_on()
         wakeup.set()
         cancelled.cancel()
         with pytest.raises(asyncio.CancelledError):
             await cancelled
         async with asyncio.timeout(DEADLINE):
-            await wakeup.awaited()
+            await wakeup.wait_in_task()
 
     asyncio.run(work())
 
@@ -217,7 +217,7 @@ def test_a_signal_that_finds_its_task_cancelled_is_left_for_the_next_to_wait(clo
 def test_a_loop_that_was_closed_with_a_task_in_it_does_not_trouble_who_signals(clock: TimeMachine) -> None:
     wakeup = Wakeup(clock)
     loop = asyncio.new_event_loop()
-    left = loop.create_task(wakeup.awaited())
+    left = loop.create_task(wakeup.wait_in_task())
     loop.run_until_complete(others_go_on())
     assert clock.waiters == 1
     loop.close()

@@ -129,9 +129,9 @@ TWINS: Final = (
             "            if self._core.closed:\n                self._keeper().join()\n": "",
             "import Later, RenewalThread, delivery_loop, renew_until_stopped": "import Deliveries, Later, complete",
             "        except BaseException:  # an interrupt or a cancellation may come when the steps have ended": (
-                "        except asyncio.CancelledError:\n            core.give_back(order)\n"
-                "            if order.given_back:  # perhaps no other task takes part, and would commit it\n"
-                "                await complete(lambda: self.run(core.claimer.flush(order.given_back)))\n"
+                "        except asyncio.CancelledError:\n            core.give_back(request)\n"
+                "            if request.given_back:  # perhaps no other task takes part, and would commit it\n"
+                "                await complete(lambda: self.run(core.claimer.flush(request.given_back)))\n"
                 "            raise\n"
                 "        except BaseException:  # an interrupt may come when the steps have ended"
             ),

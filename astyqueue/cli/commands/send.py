@@ -296,7 +296,7 @@ class LineSender:
 
         try:
             message = self._made(line)
-            MessageEncoder(self._queue.settings, self._queue.core.process.now()).compose(message.body, message)
+            MessageEncoder(self._queue.settings, self._queue.core.process.now()).prepare(message.body, message)
         except BadInput as error:
             problem = f"line {number}: {error}. Nothing was sent"
             raise BadInput(problem) from error

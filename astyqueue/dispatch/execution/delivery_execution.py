@@ -50,7 +50,7 @@ class OutcomePolicy:
 
     def __init__(self, queue: MessageQueue) -> None:
         """The queue's backoff and number of attempts are read when an attempt ends."""
-        self._terms = queue.terms
+        self._retry_policy = queue.retry_policy
         self._now = queue.clock.now
 
     def judge(self, delivery: Delivery, error: BaseException, allowed: int | None) -> Outcome:
@@ -62,13 +62,13 @@ class OutcomePolicy:
 
     def failed(self, delivery: Delivery, error: BaseException, allowed: int | None) -> Outcome:
         """A failed attempt; a `Retry`, `Reject` or `Snooze` in `error` is not followed."""
-        return self._terms.failed(delivery, reason_of(error), allowed=allowed)
+        return self._retry_policy.failed(delivery, reason_of(error), allowed=allowed)
 
     def _of(self, delivery: Delivery, error: BaseException, allowed: int | None) -> Outcome:
         match error:
             case errors.Retry(after=after):
                 pause = None if after is None else as_microseconds(after)
-                return self._terms.failed(delivery, reason_of(error), pause=pause, allowed=allowed)
+                return self._retry_policy.failed(delivery, reason_of(error), pause=pause, allowed=allowed)
             case errors.Reject(reason=reason):
                 return Reject("rejected", one_line(reason), delivery.attempt)
             case errors.Snooze(until=until):
@@ -83,7 +83,7 @@ class OutcomePolicy:
             return parked
         task = delivery.headers.get(TASK)
         reason = f"no worker that claimed it in {length_text(self._now() - delivery.due_us)} knows task {task!r}"
-        outcome = self._terms.failed(delivery, one_line(reason), pause=pause)
+        outcome = self._retry_policy.failed(delivery, one_line(reason), pause=pause)
         return outcome if isinstance(outcome, Reject) else parked._replace(spent=delivery.attempt)
 
 
@@ -92,7 +92,7 @@ class UnusedLeases:
 
     def __init__(self, queue: MessageQueue) -> None:
         """None has expired so far."""
-        self._terms = queue.terms
+        self._retry_policy = queue.retry_policy
         self._postponed: dict[tuple[str, Id], int] = {}
         self._last_due: tuple[Timer | None, int] = (None, 0)
 
@@ -112,8 +112,8 @@ class UnusedLeases:
         times = self._postponed[where] = self._postponed.get(where, 0) + 1
         if times > _FREE:
             reason = f"its lease expired before a handler was free, {times} times; set a longer lease, or add threads"
-            return self._terms.failed(delivery, reason)
-        return self._terms.release(delivery, _FIRST_PAUSE * 2 ** (times - 1))
+            return self._retry_policy.failed(delivery, reason)
+        return self._retry_policy.release(delivery, _FIRST_PAUSE * 2 ** (times - 1))
 
     def forget_earlier(self, execution: Execution) -> None:
         """Forget how often leases of a message expired unused: its handler begins."""
@@ -139,7 +139,7 @@ class HandlerExecutions:
         #: Called when a handler has ended or does not begin, in a queue that limits how many run at the same time.
         self.on_ended: Callable[[Delivery], None] | None = None
         self._queue = queue
-        self._terms = queue.terms
+        self._retry_policy = queue.retry_policy
         self._registry = registry
         self._find = registry.find
         self._thread_took = prefetch.took
@@ -204,7 +204,7 @@ class HandlerExecutions:
         if self._end(execution):
             self.log.cancelled(execution.delivery, execution.handler)
             if not execution.current.decided:
-                self.hand_in(execution.current, self._terms.release(execution.current, _CANCELLED_PAUSE))
+                self.hand_in(execution.current, self._retry_policy.release(execution.current, _CANCELLED_PAUSE))
         self._leave(execution)
 
     def _leave(self, execution: Execution) -> None:
@@ -266,7 +266,7 @@ class HandlerExecutions:
         Else it becomes a dead letter, or is released.
         """
         lease = delivery.lease
-        expired = self._terms.expired(delivery)
+        expired = self._retry_policy.expired(delivery)
         if expired is not None and (lease is None or not delivery.settled):
             self.log.expired(delivery)
             if lease is not None:
@@ -277,7 +277,9 @@ class HandlerExecutions:
         if not delivery.settled:
             self.log.not_begun(delivery)
             over = self._over
-            self.hand_in(delivery, self._terms.release(delivery, None) if over else self._unused.postpone(delivery))
+            self.hand_in(
+                delivery, self._retry_policy.release(delivery, None) if over else self._unused.postpone(delivery)
+            )
         elif lease is None:  # delivered at most once: nothing can give it back
             self.log.dropped(delivery)
         return False
@@ -297,7 +299,7 @@ class HandlerExecutions:
         if execution.delivery.decided and not lost:
             self.log.settled_by_hand(execution.delivery, handler, error, began=execution.began, took=duration)
             if not delivery.decided:
-                self.hand_in(delivery, self._terms.release(delivery, None))
+                self.hand_in(delivery, self._retry_policy.release(delivery, None))
             return
         if delivery is not execution.delivery:
             delivery.take_over(execution.delivery.follow_ups)
@@ -363,7 +365,7 @@ class HandlerExecutions:
         for execution in left:
             self.log.abandoned(execution.delivery, execution.handler)
             execution.interrupt()
-        return [(execution.current, self._terms.release(execution.current, None)) for execution in left]
+        return [(execution.current, self._retry_policy.release(execution.current, None)) for execution in left]
 
 
 def _no_stack(_: Execution) -> str:

@@ -23,7 +23,7 @@ from astyqueue.protocol.row.snapshot import RowSnapshot
 from astyqueue.protocol.steps import Client, Steps, read_one
 from astyqueue.store import Named
 
-_turn: Final = attrgetter("priority", "id")
+_eviction_order: Final = attrgetter("priority", "id")
 
 
 class Depth(NamedTuple):
@@ -43,7 +43,7 @@ def measure(process: Client, rows: Sequence[str], levels: int, *, most: int, old
     """
     now = process.now()
     found = yield from in_parallel(_measured(row, levels, now, most=most, oldest=oldest) for row in rows)
-    first = heapq.nsmallest(oldest, chain.from_iterable(one.oldest for one in found), key=_turn)
+    first = heapq.nsmallest(oldest, chain.from_iterable(one.oldest for one in found), key=_eviction_order)
     return Depth(sum(one.messages for one in found), first)
 
 

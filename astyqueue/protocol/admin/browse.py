@@ -68,7 +68,7 @@ class _Place(NamedTuple):
     reason: str = ""
 
     @property
-    def turn(self) -> tuple[int, int, int, Id]:
+    def delivery_order(self) -> tuple[int, int, int, Id]:
         """The sort key of the order of delivery: due by priority, so the blocked ones, others by when they are due."""
         blocked = self.standing is Standing.BLOCKED
         return self.until or int(blocked), -self.id.priority, self.due, self.id.id
@@ -111,7 +111,7 @@ def peek(
     """Up to `limit` messages in the order in which they would be delivered; none is claimed."""
     now = process.now()
     of_rows = yield from in_parallel(_places(row, levels, now=now, include=include, limit=limit) for row in rows)
-    places = sorted(chain.from_iterable(of_rows), key=lambda place: place.turn)[:limit]
+    places = sorted(chain.from_iterable(of_rows), key=lambda place: place.delivery_order)[:limit]
     found: dict[MessageId, Content] = {}
     for row in {place.id.row for place in places}:
         found |= yield from contents([place.id for place in places if place.id.row == row])
@@ -345,7 +345,7 @@ class MessageBrowser:
     """
 
     def __init__(self, process: Client, ring: Ring, *, begin: Id, follow: bool) -> None:
-        """Begin behind this id."""
+        """Begin beyond this id."""
         self._process = process
         self._rows = ring.rows()
         self._levels = ring.layout.priorities

@@ -42,7 +42,7 @@ _ALL: Final = DeadFilter()
 
 
 class DeadPage(NamedTuple):
-    """Some dead letters; the next page begins behind `after`; None: this is the last page. A page may be empty."""
+    """Some dead letters; the next page begins beyond `after`; None: this is the last page. A page may be empty."""
 
     letters: list[DeadLetter]
     after: MessageId | None
@@ -194,7 +194,7 @@ def _parts(chosen: Sequence[MessageId], most: int) -> list[tuple[str, list[Messa
 def _scan(
     rows: Sequence[str], levels: int, *, after: MessageId | None, where: DeadFilter, limit: int
 ) -> Steps[_Scanned]:
-    """The next dead columns of the first row and priority that has any behind `after`."""
+    """The next dead columns of the first row and priority that has any beyond `after`."""
     places = [(row, level) for row in rows for level in reversed(range(levels))]
     if after is not None:
         places = places[places.index((after.row, after.priority)) :]

@@ -17,7 +17,7 @@ from astyqueue.model.envelope import MessageId
 from astyqueue.model.settings import Settings
 from astyqueue.model.views import Content
 from astyqueue.protocol.admin.browse import contents
-from astyqueue.protocol.admin.settings import forget_settings
+from astyqueue.protocol.admin.settings import delete_settings
 from astyqueue.protocol.layout.columns import Type, dead_name, message_name
 from astyqueue.protocol.layout.rows import Ring, is_home
 from astyqueue.protocol.layout.unique_key import owned_keys, settle_effects
@@ -27,11 +27,11 @@ from astyqueue.protocol.row.header_commit import (
     CommitLoop,
     CommitPlan,
     RemovalPlan,
-    crowded_out,
+    conflicts_error,
 )
 from astyqueue.protocol.row.paging import scanned_up_to, unlisted_page
 from astyqueue.protocol.row.snapshot import RowSnapshot, load_snapshot
-from astyqueue.protocol.scheduling.schedule_commands import forget_schedules
+from astyqueue.protocol.scheduling.schedule_commands import delete_schedules
 from astyqueue.protocol.steps import Client, Steps, read_one
 from astyqueue.store import Name, Named, Slice
 
@@ -72,10 +72,10 @@ def clear(process: Client, row: str, levels: int, on_deleted: OnDeleted = lambda
     Receipts of leased messages become invalid. A message sent meanwhile may be deleted or not; one sent afterwards
     stays. What was deleted before an error stays deleted. `on_deleted` is called after each commit.
     """
-    raising = CommitLoop(process, RowSnapshot(row, levels))
+    commits = CommitLoop(process, RowSnapshot(row, levels))
     clearing = _Clearing(process, levels)
-    while plan := (yield from raising.carry_out(clearing.plan)):
-        clearing.done(plan, raising.snapshot)
+    while plan := (yield from commits.carry_out(clearing.plan)):
+        clearing.done(plan, commits.snapshot)
         on_deleted([MessageId(row, name.priority, name.id) for name in plan.messages])
     return clearing.removed
 
@@ -87,10 +87,10 @@ def drop(process: Client, settings: Settings, on_deleted: OnDeleted = lambda _: 
     The rows keep their headers: a new queue of this name continues from them.
     """
     removed, ring = 0, Ring(settings.name, settings.layout)
-    yield from forget_schedules(process, ring)
+    yield from delete_schedules(process, ring)
     for row in ring.rows():
         removed += yield from clear(process, row, settings.layout.priorities, on_deleted)
-    yield from forget_settings(settings.name, process.observers)
+    yield from delete_settings(settings.name, process.observers)
     return removed
 
 
@@ -117,7 +117,7 @@ class _Clearing:
         plan, tries = (yield from self._next(snapshot)), 1
         while plan is None and (yield from self._was_changed(snapshot)):
             if tries == COMMIT_TRIES:
-                raise crowded_out(snapshot.row)
+                raise conflicts_error(snapshot.row)
             plan, tries = (yield from self._next(snapshot)), tries + 1
         if plan is None or not is_home(snapshot.row):
             return plan
@@ -141,7 +141,7 @@ class _Clearing:
         return snapshot.loaded_header.value != before
 
     def done(self, plan: CommitPlan, snapshot: RowSnapshot) -> None:
-        """Record a commit and continue behind what it deleted, so that its tombstones are not read again.
+        """Record a commit and continue beyond what it deleted, so that its tombstones are not read again.
 
         After a commit of unknown outcome, it may be an earlier plan than the last: all is read from the start again.
         """
@@ -207,5 +207,5 @@ def release_keys(plan: CommitPlan, row: str, found: Mapping[MessageId, Content])
         if content.envelope
     }
     plan.freed += yield from owned_keys(row, going)
-    plan.puts += [along.mark for along in going.values() if along.mark]
+    plan.puts += [effects.mark for effects in going.values() if effects.mark]
     return plan

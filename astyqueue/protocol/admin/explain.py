@@ -32,7 +32,7 @@ from astyqueue.protocol.layout.columns import (
 )
 from astyqueue.protocol.layout.rows import Ring
 from astyqueue.protocol.parallel_reads import both_in_parallel
-from astyqueue.protocol.row.group_index import turn_of
+from astyqueue.protocol.row.group_index import group_order
 from astyqueue.protocol.row.snapshot import read_all_timers
 from astyqueue.protocol.steps import Client, Steps, read_column, read_one
 from astyqueue.store import Column, Named
@@ -98,16 +98,16 @@ def _blocking(message: MessageId, blocked: Entry | Mark, timers: Sequence[Timer]
     """For which message of its group a blocked one waits; None if none is left, so that it is claimed next."""
     listed = [(timer, one) for timer in timers for one in hidden_by(timer) if one.group == blocked.group]
     under_way = [(timer, one) for timer, one in listed if timer.state != State.BLOCKED]
-    before = sorted(turn_of(one) for _, one in listed)
+    before = sorted(group_order(one) for _, one in listed)
     if under_way:
         timer, one = under_way[0]
-        behind = Predecessor(MessageId(message.row, one.priority, one.id), _hiding(timer, one))
-    elif before[0] < turn_of(blocked):
+        predecessor = Predecessor(MessageId(message.row, one.priority, one.id), _hiding(timer, one))
+    elif before[0] < group_order(blocked):
         priority, id_ = before[0]
-        behind = Predecessor(MessageId(message.row, -priority, id_), None)
+        predecessor = Predecessor(MessageId(message.row, -priority, id_), None)
     else:
         return None
-    return Hiding(Standing.BLOCKED, message.moment, blocked.spent, "", behind)
+    return Hiding(Standing.BLOCKED, message.moment, blocked.spent, "", predecessor)
 
 
 def _hiding(timer: Timer, one: Entry | Mark) -> Hiding:

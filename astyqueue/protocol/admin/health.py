@@ -55,7 +55,7 @@ def read_health(process: Client, settings: Settings, workers: Sequence[Presence]
         names, (yield from in_parallel(_stranded(process, name, levels) for name in names)), strict=True
     ):
         rows[name].stranded = stranded
-    stuck = yield from read_reports(settings.name)
+    stuck = yield from read_stuck_reports(settings.name)
     unfit = yield from _unfit_schedules(ring)
     return QueueHealth(settings=settings, rows=list(rows.values()), now=now, stuck=stuck, unfit=unfit, workers=workers)
 
@@ -74,7 +74,7 @@ def _with_anything(names: Sequence[str], levels: int) -> Steps[list[str]]:
 
 
 def _first_columns(name: str, levels: int, found: Column | None) -> list[Slice]:
-    """The first column of each kind in a row; messages only behind the last scan's cursors: earlier ones are listed."""
+    """The first column of each kind in a row; messages only beyond the last scan's cursors: earlier ones are listed."""
     try:
         header = decode_header(name, found.value) if found else None
     except Undecodable:
@@ -179,7 +179,7 @@ def report_stuck(queue: str, stuck: StuckReport) -> Steps[None]:
     yield Send(Batch(workers_row(queue), (Put(name, FORMAT + to_json(short), ttl=_REPORT_KEPT),)))
 
 
-def read_reports(queue: str) -> Steps[list[StuckReport]]:
+def read_stuck_reports(queue: str) -> Steps[list[StuckReport]]:
     """The workers' reports of the last three minutes; one that cannot be read is omitted."""
     columns = yield from read_one(Slice(workers_row(queue), 0, 0))
     found = [_decode_report(column.value) for column in columns]

@@ -210,7 +210,7 @@ def list_queues() -> Steps[list[str]]:
     return listed.names
 
 
-def forget_settings(name: str, observers: Observers = UNOBSERVED) -> Steps[None]:
+def delete_settings(name: str, observers: Observers = UNOBSERVED) -> Steps[None]:
     """Delete a queue's settings, then its entry in the list, if they exist.
 
     A process that creates the queue anew in between finds the old entry, so it is written again.

@@ -75,17 +75,17 @@ class ClaimResult:
 def claim(
     process: Client,
     snapshot: RowSnapshot,
-    order: ClaimRequest,
+    request: ClaimRequest,
     *,
     settling: Sequence[SettleRequest] = (),
     into: ClaimResult | None = None,
 ) -> Steps[ClaimResult]:
-    """Lease up to `order.want` due messages of a row, and settle others of it in the same commit if it is applied.
+    """Lease up to `request.want` due messages of a row, and settle others of it in the same commit if it is applied.
 
     Settles never wait for a claim: when the commit is refused, they are committed alone at once. If an error or a
     cancellation stops these steps, the snapshot is forgotten, not wrong, and `into` has what was settled until then.
     """
-    claiming = _Claiming(process, snapshot, order, list(settling), into or ClaimResult())
+    claiming = _Claiming(process, snapshot, request, list(settling), into or ClaimResult())
     try:
         if claiming.settling > _CHANGES or any(map(_elsewhere, settling)):
             yield from claiming.settle_alone()
@@ -106,8 +106,8 @@ def claim(
 class _ClaimCommit:
     """What one commit of a claim changes; `successors`: the timers that lose messages, and what remains of them."""
 
-    picked: ClaimPlan
-    worked: list[SettlePlan]
+    claim_plan: ClaimPlan
+    settle_plans: list[SettlePlan]
     successors: list[tuple[Timer, Timer | None]]
     claims: list[Claim]
     timers: list[Timer]
@@ -121,7 +121,7 @@ class _Claiming(HeaderCommits[_ClaimCommit]):
 
     process: Client
     snapshot: RowSnapshot
-    order: ClaimRequest
+    request: ClaimRequest
     waiting: list[SettleRequest]
     claimed: ClaimResult
     header: Header = field(init=False)
@@ -138,8 +138,8 @@ class _Claiming(HeaderCommits[_ClaimCommit]):
         self.waiting.clear()
         for settlement in settlements:
             settled = yield from settle(self.process, self.snapshot.row, settlement)
-            for worked in settled.done:
-                self.snapshot.settled(worked.timer_change)
+            for settle_plan in settled.done:
+                self.snapshot.settled(settle_plan.timer_change)
             self.claimed.settled[settlement.timer.name] = settled
 
     def find_freed_groups(self) -> None:
@@ -153,79 +153,87 @@ class _Claiming(HeaderCommits[_ClaimCommit]):
         if self.snapshot.ids_scanned < WORTH_STORING or known is None or timers is None:
             return  # a floor may rise only where all timers are known
         current = [list(cursors) for cursors in self.snapshot.scans.cursors]
-        picked = ClaimPlan(self.order, self.process.now(), 0, known, timers, cursors=current)
-        yield from self.commit(_ClaimCommit(picked, [], [], [], []))
+        claim_plan = ClaimPlan(self.request, self.process.now(), 0, known, timers, cursors=current)
+        yield from self.commit(_ClaimCommit(claim_plan, [], [], [], []))
 
     def plan(self) -> Steps[_ClaimCommit | None]:
         """Scan the row, and plan the settles that go with the claim; None: nothing is due, or it was claimed late."""
         if (yield from self.take_late_one()):
             return None
-        worked = [plan_settle(self.process, settlement.timer, settlement.outcomes) for settlement in self.waiting]
-        picked = yield from scan_row(
-            self.process.now(), self.snapshot, self.order, settling=worked, burials=_CHANGES - self.settling
+        settle_plans = [plan_settle(self.process, settlement.timer, settlement.outcomes) for settlement in self.waiting]
+        claim_plan = yield from scan_row(
+            self.process.now(),
+            self.snapshot,
+            self.request,
+            settling=settle_plans,
+            dead_letters_left=_CHANGES - self.settling,
         )
-        self.claimed.more, self.claimed.suspect = picked.more, picked.suspect
-        if not picked.anything and not any(part.sooner for part in worked):
-            self.snapshot.scans.late_scans_made(picked.late_scans, picked.now)
+        self.claimed.more, self.claimed.suspect = claim_plan.more, claim_plan.suspect
+        if not claim_plan.anything and not any(part.sooner for part in settle_plans):
+            self.snapshot.scans.late_scans_made(claim_plan.late_scans, claim_plan.now)
             return None
-        timers = picked.timers.by_name
-        successors = [(timers[name], timer_without(timers[name], leaving)) for name, leaving in picked.leaving.items()]
-        blocked, merged = _blocked(self.process, picked)
+        timers = claim_plan.timers.by_name
+        successors = [
+            (timers[name], timer_without(timers[name], leaving)) for name, leaving in claim_plan.leaving.items()
+        ]
+        blocked, merged = _blocked(self.process, claim_plan)
         successors += [(timer, None) for timer in merged]
         claims = [
-            Claim(self.snapshot.row, _leased(self.process, lease, held, picked), held)
-            for (lease, _), held in picked.leased.items()
+            Claim(self.snapshot.row, _leased(self.process, lease, held, claim_plan), held)
+            for (lease, _), held in claim_plan.leased.items()
         ]
-        put_off = [visible_at(self.process, until, entries) for until, entries in picked.early.items()]
-        return _ClaimCommit(picked, worked, successors, claims, [*[one.timer for one in claims], *put_off, *blocked])
+        put_off = [visible_at(self.process, until, entries) for until, entries in claim_plan.early.items()]
+        return _ClaimCommit(
+            claim_plan, settle_plans, successors, claims, [*[one.timer for one in claims], *put_off, *blocked]
+        )
 
     def transaction(self, plan: _ClaimCommit) -> Steps[RowTransaction]:
         """The claim's changes and the settles, which are recorded as begun, and the next header."""
         change = RowTransaction(self.snapshot.row)
-        if plan.picked.along:
-            yield from _free_keys(change, plan.picked.along)
-        for settlement, part in zip(self.waiting, plan.worked, strict=True):
+        if plan.claim_plan.effects:
+            yield from _free_keys(change, plan.claim_plan.effects)
+        for settlement, part in zip(self.waiting, plan.settle_plans, strict=True):
             part.add_to(change)
             settlement.begin(part)
         for timer, successor in plan.successors:
             change.replace(timer, successor)
         for timer in plan.timers:
             change.put_timer(timer)
-        for name, value in plan.picked.dead.items():
+        for name, value in plan.claim_plan.dead.items():
             change.put(name, value)
-        change.delete(*plan.picked.consumed, *self.order.unlocks)
-        self.header = self._raised(plan)
-        change.raise_header(plan.picked.known.value, self.header)
+        change.delete(*plan.claim_plan.consumed, *self.request.unlocks)
+        self.header = self._next_header(plan)
+        change.bump_header(plan.claim_plan.known.value, self.header)
         return change
 
-    def _raised(self, plan: _ClaimCommit) -> Header:
+    def _next_header(self, plan: _ClaimCommit) -> Header:
         """The next header. All timers are known here, so its floor may rise to the earliest due after this commit.
 
         Not beyond now while messages are blocked: a process that knows only the header looks whether a group is free.
         """
         dues = [timer.due for timer in plan.timers]
-        if plan.picked.blocked or plan.picked.timers.groups.blocked:
-            dues.append(plan.picked.now)
-        for part in plan.worked:
+        if plan.claim_plan.blocked or plan.claim_plan.timers.groups.blocked:
+            dues.append(plan.claim_plan.now)
+        for part in plan.settle_plans:
             dues += [timer.due for timer in (*part.moved, *part.sooner)]
-        known = plan.picked.timers.next_due()
-        floor = min(dues if known is None else [known, *dues], default=plan.picked.now)
-        owner = self.process.name if self.order.leases and (self.order.keeps or plan.picked.room > 0) else ""
-        version, cursors = plan.picked.known.decoded.version + 1, tuple(map(tuple, self.snapshot.scans.cursors))
+        known = plan.claim_plan.timers.next_due()
+        floor = min(dues if known is None else [known, *dues], default=plan.claim_plan.now)
+        owner = self.process.name if self.request.leases and (self.request.keeps or plan.claim_plan.room > 0) else ""
+        version, cursors = plan.claim_plan.known.decoded.version + 1, tuple(map(tuple, self.snapshot.scans.cursors))
         return Header(version, floor, self.process.nonce(), owner, cursors)
 
     def answered(self, plan: _ClaimCommit, outcome: Outcome) -> None:
         """End the settles; a refusal shows the current header, and the cursors go back to where they were."""
         self._end_settles(plan, applied=isinstance(outcome, Committed))
         if isinstance(outcome, Refused):
-            self.snapshot.refused(outcome.present[HEADER], plan.picked.now, plan.picked.cursors)
+            self.snapshot.refused(outcome.present[HEADER], plan.claim_plan.now, plan.claim_plan.cursors)
 
     def failed(self, plan: _ClaimCommit) -> None:
         """End the settles as not applied."""
         self._end_settles(plan, applied=False)
 
     def _end_settles(self, plan: _ClaimCommit, *, applied: bool) -> None:
-        for settlement, part in zip(self.waiting, plan.worked, strict=True):
+        for settlement, part in zip(self.waiting, plan.settle_plans, strict=True):
             settlement.end(part, applied=applied)
 
     def read_back(self, plan: _ClaimCommit, unknown: OutcomeUnknown) -> Steps[bool]:
@@ -240,7 +248,7 @@ class _Claiming(HeaderCommits[_ClaimCommit]):
             self.snapshot.row,
             plan,
             unknown,
-            expects=plan.picked.known.value,
+            expects=plan.claim_plan.known.value,
             header=self.header,
             traces=self._has_traces,
         )
@@ -249,7 +257,7 @@ class _Claiming(HeaderCommits[_ClaimCommit]):
         return applied
 
     def _has_traces(self, plan: _ClaimCommit) -> Steps[bool]:
-        dead = plan.picked.dead
+        dead = plan.claim_plan.dead
         names = (*[timer.name for timer in plan.timers], *dead)
         found = (yield from read_one(Named(self.snapshot.row, names), exact=True)) if names else []
         return any(dead.get(column.name, column.value) == column.value for column in found)
@@ -259,7 +267,7 @@ class _Claiming(HeaderCommits[_ClaimCommit]):
         late = yield from self.unanswered.carried_out_since(self.snapshot, self.process.now(), self._has_traces)
         if late is None:
             return False
-        self.process.read_back(self.snapshot.row, self.operation, applied=True)
+        self.process.report_read_back(self.snapshot.row, self.operation, applied=True)
         self.snapshot.forget()
         self.header = late[0]
         self.remember(late[1])
@@ -267,34 +275,34 @@ class _Claiming(HeaderCommits[_ClaimCommit]):
 
     def remember(self, plan: _ClaimCommit) -> None:
         """Update the snapshot, and add to the result what was claimed, settled and dead-lettered."""
-        picked, before = plan.picked, plan.picked.known.decoded
+        claim_plan, before = plan.claim_plan, plan.claim_plan.known.decoded
         if self.header.owner and before.owner != self.header.owner:
             self.claimed.previous_owner = before.owner
-        dead = [name.id for name in picked.dead]
-        self.snapshot.raised(self.header, plan.successors, plan.timers, dead=dead, at=picked.now)
-        self.snapshot.scans.late_scans_made(picked.late_scans, picked.now)
-        for part in plan.worked:
+        dead = [name.id for name in claim_plan.dead]
+        self.snapshot.header_committed(self.header, plan.successors, plan.timers, dead=dead, at=claim_plan.now)
+        self.snapshot.scans.late_scans_made(claim_plan.late_scans, claim_plan.now)
+        for part in plan.settle_plans:
             self.snapshot.settled(part.timer_change)
             self.claimed.settled[part.timer.name] = SettleResult([part])
-        self.claimed.lapsed += picked.lapsed(timer for timer, _ in plan.successors)
+        self.claimed.lapsed += claim_plan.lapsed(timer for timer, _ in plan.successors)
         self.claimed.unlocked = True
         self.claimed.claims += plan.claims
-        self.claimed.at_most_once += picked.at_most_once
-        self.claimed.dead += len(picked.dead)
-        self.claimed.buried += picked.buried
-        self.claimed.superseded += picked.superseded
-        self.claimed.undecodable += picked.undecodable
-        self._look_again_at_groups(picked)
-        self.claimed.more |= self.snapshot.has_free_group and not picked.suspect
+        self.claimed.at_most_once += claim_plan.at_most_once
+        self.claimed.dead += len(claim_plan.dead)
+        self.claimed.buried += claim_plan.buried
+        self.claimed.superseded += claim_plan.superseded
+        self.claimed.undecodable += claim_plan.undecodable
+        self._look_again_at_groups(claim_plan)
+        self.claimed.more |= self.snapshot.has_free_group and not claim_plan.suspect
 
-    def _look_again_at_groups(self, picked: ClaimPlan) -> None:
+    def _look_again_at_groups(self, claim_plan: ClaimPlan) -> None:
         """Read the timers again if messages were blocked behind those that other processes have leased.
 
         One of these may have been settled after the timers were read and before this commit. Its process saw no blocked
         message then, and this one may have heard its ring before.
         """
-        groups = picked.timers.groups
-        if any(groups.is_leased_by_others(entry.group, self.process.name) for entry in picked.blocked):
+        groups = claim_plan.timers.groups
+        if any(groups.is_leased_by_others(entry.group, self.process.name) for entry in claim_plan.blocked):
             self.snapshot.timers = None
             self.claimed.more = True
 
@@ -306,18 +314,18 @@ class _Claiming(HeaderCommits[_ClaimCommit]):
         """
         self.claimed.refused += 1
         yield from self.settle_alone()
-        return refused < _TRIES and not (self.order.yields and self.unanswered.error is None)
+        return refused < _TRIES and not (self.request.yields and self.unanswered.error is None)
 
 
-def _blocked(process: Client, picked: ClaimPlan) -> tuple[list[Timer], list[Timer]]:
+def _blocked(process: Client, claim_plan: ClaimPlan) -> tuple[list[Timer], list[Timer]]:
     """The timers of the messages that this claim blocks, and shorter ones whose messages go into them.
 
     A message that comes to a busy group may be blocked alone: without the second, a row would have a timer for each.
     """
     merged: list[Timer] = []
-    entries = list(picked.blocked)
-    for timer in sorted(picked.timers.groups.timers(), key=lambda timer: len(timer.entries)) if entries else ():
-        if timer.name not in picked.leaving and len(timer.entries) <= len(entries) <= _BLOCKED_TOGETHER:
+    entries = list(claim_plan.blocked)
+    for timer in sorted(claim_plan.timers.groups.timers(), key=lambda timer: len(timer.entries)) if entries else ():
+        if timer.name not in claim_plan.leaving and len(timer.entries) <= len(entries) <= _BLOCKED_TOGETHER:
             merged.append(timer)
             entries += timer.entries
     parts = range(0, len(entries), _BLOCKED_TOGETHER)
@@ -331,13 +339,13 @@ def _elsewhere(settlement: SettleRequest) -> bool:
 
 def _free_keys(change: RowTransaction, going: Mapping[Id, SettleEffects]) -> Steps[None]:
     """Free the keys that these claimed messages still own, and write their marks: they are deleted or dead-lettered."""
-    change.put_all(*[along.mark for along in going.values() if along.mark])
+    change.put_all(*[effects.mark for effects in going.values() if effects.mark])
     for column in (yield from owned_keys(change.row, going)):
         change.expect(column.name, column.value)
         change.delete(column.name)
 
 
-def _leased(process: Client, lease: int, held: list[ClaimedMessage], picked: ClaimPlan) -> Timer:
+def _leased(process: Client, lease: int, held: list[ClaimedMessage], claim_plan: ClaimPlan) -> Timer:
     name = Name(Type.TIMER, 0, process.id_at(process.now() + lease), State.LEASED)
     entries = tuple(one.entry for one in held)
     return encoded(
@@ -347,7 +355,7 @@ def _leased(process: Client, lease: int, held: list[ClaimedMessage], picked: Cla
             nonce=process.nonce(),
             holder=process.name,
             made_for=len(held),
-            alone=picked.alone,
-            isolated=picked.suspect,
+            alone=claim_plan.alone,
+            isolated=claim_plan.suspect,
         )
     )

@@ -14,7 +14,7 @@ from astyqueue.model.envelope import ATTEMPTS_MOST, LEASE_MOST, Envelope, decode
 from astyqueue.protocol.layout.columns import Dead, Entry, State, Timer, dead_name, group_hash, message_name
 from astyqueue.protocol.layout.unique_key import SettleEffects, settle_effects
 from astyqueue.protocol.row.bounded_reads import READ_BUDGET, MessageSizes
-from astyqueue.protocol.row.group_index import MOST_BLOCKED, GroupIndex, turn_of
+from astyqueue.protocol.row.group_index import MOST_BLOCKED, GroupIndex, group_order
 from astyqueue.protocol.row.snapshot import KnownHeader
 from astyqueue.protocol.row.timer_index import TimerIndex
 from astyqueue.store import Column, Name
@@ -24,25 +24,26 @@ from astyqueue.units import SECOND
 AHEAD_AT_MOST: Final = 50 * 60 * SECOND
 #: Why an expired message is a dead letter.
 EXPIRED: Final = "it was not handed out before the moment it expires"
-#: Messages that expired in a larger claim are claimed again in groups of this size; those of a smaller claim, one by
-#: one.
-SUSPECT_GROUP: Final = 20
+#: The messages of an expired lease on more than this many are claimed again under timers of this many; those of a
+#: smaller one, each under its own.
+REDELIVERED_TOGETHER: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimRequest:
-    """A request to lease up to `want` messages, for `lease` microseconds each, by a process that has leased `in_hand`.
+    """A request to lease up to `want` messages, for `lease` microseconds each.
 
-    With `keeps`, the claim takes or extends the row lease, if row `leases` are in use; `yields`: give up after a
-    refusal. `unlocks`: columns of a row lock that the claim's commit deletes. The caps bound the messages' own
-    settings; `expires_cap` is the longest time from the due time until a message expires, and 0 is none. `ends_soon`:
-    the process may not come back, so cursors that need no late scan any more are stored.
+    `leased_count`: the messages that are leased to the process already. With `keeps`, the claim takes or extends the
+    row lease, if row `leases` are in use; `yields`: give up after a refusal. `unlocks`: columns of a row lock that the
+    claim's commit deletes. The caps bound the messages' own settings; `expires_cap` is the longest time from the due
+    time until a message expires, and 0 is none. `ends_soon`: the process may not come back, so cursors that need no
+    late scan any more are stored.
     """
 
     want: int
     lease: int
     max_attempts: int
-    in_hand: int = 0
+    leased_count: int = 0
     keeps: bool = True
     yields: bool = False
     leases: bool = True
@@ -75,9 +76,9 @@ class LapsedEntry(NamedTuple):
     holder: str
 
 
-#: A part of the messages that expired together: their timer, and the part's number within it.
+#: A part of the messages whose lease expired: their timer, and the part's number within it.
 Part = tuple[Name, int]
-#: The messages that share a timer: fresh ones of one lease (microseconds), or a part of those that expired together.
+#: The messages that share a timer: fresh ones of one lease (microseconds), or a part of those whose lease expired.
 Share = tuple[int, Part | None]
 
 
@@ -85,27 +86,27 @@ Share = tuple[int, Part | None]
 class ClaimPlan:
     """A claim that is planned, not yet committed; `read` counts the bytes of messages that were read for it.
 
-    `known` and `timers`: the header that its commit expects, and the timers that were read under it.
-    `leaving`: the ids that leave each timer. `superseded`: messages that are deleted instead. `early`: messages that
-    may not be claimed yet, by the moment (microseconds) until which they are hidden. `blocked`: messages that wait for
-    another one of their group. `unlisted`: messages of groups that leave their timer for the line of ids, where earlier
-    ones of their group may wait. `buried`: messages to dead-letter, at most `burials`. `ending`: messages that this
-    commit settles for good. `full`: no more messages may be blocked in the row, and one more would have to be.
-    `late_scans`: those made for it to their end. They are made again if the commit is refused, as what they found was
-    not claimed.
+    `known` and `timers`: the header that its commit expects, and the timers that were read under it. `leaving`: the ids
+    that leave each timer. `superseded`: messages that are deleted instead. `early`: messages that may not be claimed
+    yet, by the moment (microseconds) until which they are hidden. `blocked`: messages that wait for another one of
+    their group. `unlisted`: messages of groups that a timer lists, beyond the head: they are only taken off the timer,
+    and the first scan meets them in order with the earlier ones of their group. `buried`: messages to dead-letter, at
+    most `dead_letters_left`. `ending`: messages that this commit settles for good. `full`: no more messages may be
+    blocked in the row, and one more would have to be. `late_scans`: those made for it to their end. They are made again
+    if the commit is refused, as what they found was not claimed.
     """
 
-    order: ClaimRequest
+    request: ClaimRequest
     now: int
     room: int
     known: KnownHeader
     timers: TimerIndex
-    burials: int = 0
+    dead_letters_left: int = 0
     leased: dict[Share, list[ClaimedMessage]] = field(default_factory=dict)
     dead: dict[Name, bytes] = field(default_factory=dict)
     at_most_once: list[ClaimedMessage] = field(default_factory=list)
     leaving: dict[Name, set[Id]] = field(default_factory=dict)
-    along: dict[Id, SettleEffects] = field(default_factory=dict)
+    effects: dict[Id, SettleEffects] = field(default_factory=dict)
     buried: list[DeadLettered] = field(default_factory=list)
     superseded: list[Entry] = field(default_factory=list)
     early: dict[int, list[Entry]] = field(default_factory=dict)
@@ -158,7 +159,7 @@ class ClaimPlan:
     @property
     def alone(self) -> bool:
         """Whether its one message will be the only one that this process has leased."""
-        return self.order.in_hand == 0 and not self.at_most_once and sum(map(len, self.leased.values())) == 1
+        return self.request.leased_count == 0 and not self.at_most_once and sum(map(len, self.leased.values())) == 1
 
     def take(self, entry: Entry, value: bytes, part: Part | None = None, *, scanned: Id | None = None) -> bool:
         """Plan to lease, hide or dead-letter one message; False if this commit has no room for it.
@@ -184,7 +185,7 @@ class ClaimPlan:
         waits = group != 0 and self._waits(entry)
         if envelope.sent > self.now + AHEAD_AT_MOST and not waits:
             return self._put_off(entry, envelope.sent - AHEAD_AT_MOST)
-        may_end = envelope.expires is not None or self.order.expires_cap or entry.spent
+        may_end = envelope.expires is not None or self.request.expires_cap or entry.spent
         if may_end and (end := self._end(entry, envelope)):
             return self._add_dead(entry, *end, envelope=envelope)
         if waits:
@@ -193,23 +194,23 @@ class ClaimPlan:
             self.groups_taken.add(group)
         held = ClaimedMessage(entry, envelope)
         self.room -= 1
-        lease = self.order.lease if envelope.lease is None else min(envelope.lease, self.order.lease_cap)
+        lease = self.request.lease if envelope.lease is None else min(envelope.lease, self.request.lease_cap)
         if lease == 0:
             self.at_most_once.append(held)
-            self.along[entry.id] = settle_effects(entry.priority, entry.id, envelope)
+            self.effects[entry.id] = settle_effects(entry.priority, entry.id, envelope)
         else:
             self.leased.setdefault((lease, part), []).append(held)
         return True
 
     def _end(self, entry: Entry, envelope: Envelope) -> tuple[str, str] | None:
         """The kind and reason of the dead letter that a message becomes instead of being leased; None for no such."""
-        cap = self.order.expires_cap
+        cap = self.request.expires_cap
         if (envelope.expires is not None and envelope.expires <= self.now) or (
             cap and ids.moment(entry.id) + cap <= self.now
         ):
             return "expired", EXPIRED
         own = envelope.attempts
-        allowed = self.order.max_attempts if own is None else min(own, self.order.max_attempts_cap)
+        allowed = self.request.max_attempts if own is None else min(own, self.request.max_attempts_cap)
         if entry.spent >= allowed:
             return "attempts", f"{entry.spent} of {allowed} attempts ended without an outcome: each lease ran out"
         return None
@@ -220,7 +221,7 @@ class ClaimPlan:
         if group in self.groups_taken or groups.is_busy(group, apart_from=entry.id, ending=self.ending):
             return True
         first = groups.first(group)
-        return first is not None and first < turn_of(entry) and not groups.has_begun(entry.id)
+        return first is not None and first < group_order(entry) and not groups.has_begun(entry.id)
 
     def _block(self, entry: Entry) -> bool:
         """Plan to list a message as blocked, so that the first scan passes it: it keeps no others from a claim."""
@@ -233,7 +234,7 @@ class ClaimPlan:
         return True
 
     def _put_off(self, entry: Entry, until: int) -> bool:
-        # hidden, it does not keep a claim from the messages behind it; in whole seconds, so that many share a timer
+        # hidden, it does not keep a claim from the messages beyond it; in whole seconds, so that many share a timer
         self.room -= 1
         if entry.group:
             self.groups_taken.add(entry.group)
@@ -241,14 +242,14 @@ class ClaimPlan:
         return True
 
     def _add_dead(self, entry: Entry, kind: str, reason: str, *, envelope: Envelope | None = None) -> bool:
-        if len(self.dead) >= self.burials:
+        if len(self.dead) >= self.dead_letters_left:
             return False
         self.room -= 1
         death = Dead(self.now, entry.spent, kind, reason, "")
         self.dead[dead_name(entry.priority, entry.id)] = death.encode()
         self.buried.append(DeadLettered(entry, death, envelope))
         if envelope is not None:
-            self.along[entry.id] = settle_effects(entry.priority, entry.id, envelope)._replace(leaves=None)
+            self.effects[entry.id] = settle_effects(entry.priority, entry.id, envelope)._replace(leaves=None)
         return True
 
     def lapsed(self, timers: Iterable[Timer]) -> list[LapsedEntry]:
@@ -269,10 +270,10 @@ class ClaimPlan:
 
     def drop(self, superseded: list[Redelivery]) -> None:
         """Plan to delete superseded messages whose leases ran out, as many as the commit has room for."""
-        for again in superseded[: self.burials]:
+        for again in superseded[: self.dead_letters_left]:
             self.superseded.append(again.entry)
             self.leaving.setdefault(again.timer.name, set()).add(again.entry.id)
-        self.burials -= len(self.superseded)
+        self.dead_letters_left -= len(self.superseded)
 
 
 class Redelivery(NamedTuple):
@@ -284,8 +285,8 @@ class Redelivery(NamedTuple):
 
 
 @dataclass(slots=True)
-class ExpiredLeases:
-    """Redeliveries by priority, parked ones (highest priority first), and suspects: messages that may crash workers.
+class DueMessages:
+    """The messages of due timers: by priority, parked ones (highest priority first), suspects that may crash workers.
 
     `superseded` ones are not delivered again. `has_more`: messages were left out.
     """
@@ -318,7 +319,7 @@ class ExpiredLeases:
             level.sort(key=lambda again: (not groups.has_begun(again.entry.id), again.entry.id))
 
 
-def expired_leases(timers: list[Timer], now: int, *, top: int, room: int) -> ExpiredLeases:
+def due_messages(timers: list[Timer], now: int, *, top: int, room: int) -> DueMessages:
     """Sort out the messages of timers that are due.
 
     Once there are `room` of the `top` priority, released and listed messages are left out, except those that keep a
@@ -328,9 +329,10 @@ def expired_leases(timers: list[Timer], now: int, *, top: int, room: int) -> Exp
     An expired lease counts as an attempt only if the message was alone: its holder had no other lease, and no other
     lease of that holder expired with it. A message that was alone in its timer but not in its process is a suspect: the
     next process to claim it must hold no other lease, and claims none beside it, so that a message that crashes its
-    worker never dead-letters others. What expires with that one had expired before, and its holder lived on.
+    worker never dead-letters others. If another lease of that holder is found expired beside it, that had expired
+    before the suspect was claimed, and the holder lived on.
     """
-    found = ExpiredLeases()
+    found = DueMessages()
     if not timers:
         return found
     expired = Counter(timer.holder for timer in timers if timer.state == State.LEASED and timer.due <= now)
@@ -361,7 +363,7 @@ def _of_timer(timer: Timer, now: int, *, company: bool) -> list[Redelivery]:
     if timer.state != State.LEASED:
         return marked + [Redelivery(entry, timer, None) for entry in timer.entries]
     if timer.made_for > 1:
-        width = SUSPECT_GROUP if timer.made_for > SUSPECT_GROUP else 1
+        width = REDELIVERED_TOGETHER if timer.made_for > REDELIVERED_TOGETHER else 1
         return marked + [
             Redelivery(entry, timer, (timer.name, index // width)) for index, entry in enumerate(timer.entries)
         ]
@@ -372,7 +374,7 @@ def _of_timer(timer: Timer, now: int, *, company: bool) -> list[Redelivery]:
     ]
 
 
-def plan_redeliveries(picked: ClaimPlan, due: list[Redelivery], present: list[Column], heads: Sequence[Id]) -> None:
+def plan_redeliveries(claim_plan: ClaimPlan, due: list[Redelivery], present: list[Column], heads: Sequence[Id]) -> None:
     """Plan messages of due timers while there is room; ids whose message is gone are dropped from their timer.
 
     `heads`: how far the first scan has come, by priority. A message of a group beyond it that was never claimed is only
@@ -380,8 +382,8 @@ def plan_redeliveries(picked: ClaimPlan, due: list[Redelivery], present: list[Co
     """
     values = {column.name.id: column.value for column in present}
     for again in due:
-        if picked.room <= 0:
+        if claim_plan.room <= 0:
             return
         value = values.get(again.entry.id)
-        if value is None or picked.take(again.entry, value, again.part, scanned=heads[again.entry.priority]):
-            picked.leaving.setdefault(again.timer.name, set()).add(again.entry.id)
+        if value is None or claim_plan.take(again.entry, value, again.part, scanned=heads[again.entry.priority]):
+            claim_plan.leaving.setdefault(again.timer.name, set()).add(again.entry.id)

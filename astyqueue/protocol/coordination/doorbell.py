@@ -32,7 +32,7 @@ class DoorbellCells(NamedTuple):
     wanted: bytes | None
 
 
-class RowRequest(NamedTuple):
+class RebalanceRequest(NamedTuple):
     """A process, and the row that it cannot claim from."""
 
     process: str
@@ -52,15 +52,15 @@ def rows_rung(bell: bytes) -> set[int] | None:
     return set(struct.unpack(f">{len(packed) // 2}H", packed)) if packed and not len(packed) % 2 else None
 
 
-def request_row(queue: str, wish: RowRequest, nonce: Nonce) -> Steps[None]:
+def request_rebalance(queue: str, request: RebalanceRequest, nonce: Nonce) -> Steps[None]:
     """Request that the process that keeps a row busy leaves it alone for a moment."""
-    yield from write_hints([_cell(queue, WANTED, FORMAT + nonce + "\n".join(wish).encode())])
+    yield from write_hints([_cell(queue, WANTED, FORMAT + nonce + "\n".join(request).encode())])
 
 
-def row_request_in(wanted: bytes) -> RowRequest | None:
+def rebalance_request_in(wanted: bytes) -> RebalanceRequest | None:
     """The request in a wanted cell; None if it cannot be read."""
     process, found, row = wanted[1 + _NONCE :].decode(errors="replace").partition("\n")
-    return RowRequest(process, row) if found else None
+    return RebalanceRequest(process, row) if found else None
 
 
 def cells(queue: str) -> Slice:

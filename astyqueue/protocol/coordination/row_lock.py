@@ -65,7 +65,7 @@ class VersionGuard:
 
 
 class LockState(IntEnum):
-    """The states of lock columns."""
+    """The states of lock columns; 0 and 1 of `Type.LOCK` are the header and the cell of rescans."""
 
     CANDIDATE = 3
     ACQUIRED = 4

@@ -20,7 +20,8 @@ from astyqueue.store import Batch, Column, Name, Put
 #: One cell that all processes overwrite, so that none leaves columns behind; one that finds another's value retries
 #: later.
 _MARK: Final = Name(0, 0, ids.LEAST, 0)
-#: Write times that differ by less (microseconds): the second may follow from the first instead of from a clock.
+#: If a commit's write time is less than this (microseconds) after the one before, the store may have raised it above
+#: that one instead of reading a clock: the measurement is discarded.
 _CREEPING: Final = 1_000
 
 

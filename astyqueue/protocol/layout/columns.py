@@ -18,6 +18,7 @@ from typing import Final, NamedTuple
 from pydantic_core import from_json, to_json
 
 from astyqueue import ids
+from astyqueue.durations import LATEST
 from astyqueue.errors import Undecodable
 from astyqueue.ids import Id, Nonce
 from astyqueue.model.envelope import FORMAT, unframed
@@ -30,7 +31,10 @@ STAMP_BACK: Final = 3_600 * SECOND
 
 
 class Type(IntEnum):
-    """The kinds of columns in a row, in their order in the store."""
+    """The kinds of columns in a row, in their order in the store.
+
+    LOCK: the header, the cell of rescans, and the columns of row locks. TRIGGER: schedules.
+    """
 
     LOCK = 0
     KEY = 1
@@ -94,8 +98,6 @@ HIGHEST_PRIORITY: Final = 9
 _TIMER_STATES: Final = frozenset(State) - {State.NONE, State.WAITING}
 #: A timer's first number is this, less what the timer lists: see `Timer.encode`.
 _EMPTY: Final = 0xFFFF
-#: The moment of BLOCKED timers, in the year 5000: it is never reached, and ids can represent it.
-_NEVER_DUE: Final = 95_617_584_000 * SECOND
 #: Bytes of a group's hash.
 _HASH: Final = 8
 
@@ -138,10 +140,10 @@ def decode_header(row: str, value: bytes) -> Header:
         _in_range(max(version, floor), "its version or its floor", _GREATEST_NUMBER)
         start = _HEADER.size
         owner = packed[start : start + length].decode()
-        marks = _split(packed[start + length :], levels * SCANS)
+        split = _split(packed[start + length :], levels * SCANS)
     except (ValueError, struct.error) as error:
         raise Undecodable(row, "its header", str(error)) from error
-    cursors = tuple(marks[level * SCANS : (level + 1) * SCANS] for level in range(levels))
+    cursors = tuple(split[level * SCANS : (level + 1) * SCANS] for level in range(levels))
     return Header(version, floor, nonce, owner, cursors)
 
 
@@ -154,7 +156,7 @@ def _split(packed: bytes, count: int) -> tuple[Id, ...]:
 
 
 def group_hash(group: str) -> int:
-    """A message group as timers store it, never 0. Two groups with one hash are treated as one: they share a lane."""
+    """A message group as timers store it, never 0. Two groups with one hash are treated as one group."""
     return int.from_bytes(hashlib.blake2b(group.encode(), digest_size=_HASH).digest()) or 1
 
 
@@ -229,13 +231,13 @@ class Timer:
         """
         holder = _short(self.holder)
         superseded = [entry for entry in self.entries if entry.superseded]
-        lightness = _EMPTY - 2 * len(self.entries) - len(self.marks) + len(superseded)
+        shrink_count = _EMPTY - 2 * len(self.entries) - len(self.marks) + len(superseded)
         grouped = self.grouped
         flags = self.alone * _ALONE | grouped * _GROUPED | self.isolated * _ISOLATED
         return b"".join(
             (
                 FORMAT,
-                _TIMER.pack(lightness, self.nonce, self.made_for, flags, len(holder)),
+                _TIMER.pack(shrink_count, self.nonce, self.made_for, flags, len(holder)),
                 holder,
                 _COUNT.pack(len(self.entries)),
                 *(_packed_with_groups(self) if grouped else _packed(self)),
@@ -245,7 +247,10 @@ class Timer:
 
 def _packed(timer: Timer) -> list[bytes]:
     return [
-        *[_ENTRY.pack(id_, level, spent | again * _SUPERSEDED) for id_, level, spent, again, _ in timer.entries],
+        *[
+            _ENTRY.pack(id_, level, spent | superseded * _SUPERSEDED)
+            for id_, level, spent, superseded, _ in timer.entries
+        ],
         *[_MARK.pack(*mark[:-1]) for mark in timer.marks],
     ]
 
@@ -253,8 +258,8 @@ def _packed(timer: Timer) -> list[bytes]:
 def _packed_with_groups(timer: Timer) -> list[bytes]:
     return [
         *[
-            _GROUPED_ENTRY.pack(id_, level, spent | again * _SUPERSEDED, group)
-            for id_, level, spent, again, group in timer.entries
+            _GROUPED_ENTRY.pack(id_, level, spent | superseded * _SUPERSEDED, group)
+            for id_, level, spent, superseded, group in timer.entries
         ],
         *[_GROUPED_MARK.pack(*mark) for mark in timer.marks],
     ]
@@ -376,9 +381,9 @@ def visible_at(process: Client, due: int, entries: Iterable[Entry]) -> Timer:
 
 
 def blocked_timer(process: Client, entries: Iterable[Entry]) -> Timer:
-    """A timer for messages that wait for an earlier one of their group."""
+    """A timer for messages that wait for an earlier one of their group; its moment, in the year 5000, never comes."""
     listed = tuple(entries)
-    name = Name(Type.TIMER, 0, process.id_at(_NEVER_DUE), State.BLOCKED)
+    name = Name(Type.TIMER, 0, process.id_at(LATEST), State.BLOCKED)
     return encoded(Timer(name, listed, process.nonce(), "", len(listed)))
 
 

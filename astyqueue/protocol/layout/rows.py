@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import date
 from typing import Final
 
+from astyqueue.durations import LATEST
 from astyqueue.model.settings import SINGLE, Layout
 from astyqueue.units import SECOND
 
@@ -40,7 +41,7 @@ def doorbell_row(queue: str) -> str:
 
 
 def workers_row(queue: str) -> str:
-    """The row of the reports of a queue's workers."""
+    """The row of the reports of stuck handlers in a queue's workers."""
     return f"{queue}:workers"
 
 
@@ -106,10 +107,6 @@ def _counts_below(written: str, bound: int) -> bool:
     )
 
 
-#: The year 5000: later than any due time, but still valid in an id.
-_NEVER: Final = 95_617_584_000 * SECOND
-
-
 @dataclass(frozen=True, slots=True)
 class Ring:
     """The rows of one queue."""
@@ -135,10 +132,10 @@ class Ring:
 
     def place(self, row: str, now: int) -> int | None:
         """The index of a row among the current ones; None for one that is not written to now."""
-        turn, _, shard = row.removeprefix(f"{self.queue}:").partition(":")
-        if turn == _HOME:
+        time_shard, _, shard = row.removeprefix(f"{self.queue}:").partition(":")
+        if time_shard == _HOME:
             return self.layout.concurrency_shards + int(shard)
-        return int(shard) if turn == str(self.time_shard(now)) else None
+        return int(shard) if time_shard == str(self.time_shard(now)) else None
 
     def shard_of_key(self, key: str) -> int:
         """The concurrency shard of a key: the same in every process and release, and never negative."""
@@ -163,23 +160,23 @@ class Ring:
     def rows(self) -> list[str]:
         """All rows of the queue, time shard by time shard, and the home rows last."""
         shards = range(self.layout.concurrency_shards)
-        turns = [*range(self.layout.time_shards), _HOME]
-        return [f"{self.queue}:{turn}:{shard}" for turn in turns for shard in shards]
+        time_shards = [*range(self.layout.time_shards), _HOME]
+        return [f"{self.queue}:{time_shard}:{shard}" for time_shard in time_shards for shard in shards]
 
     def contains(self, row: str) -> bool:
         """Whether this is one of the rows of the queue."""
         name, *shards = row.split(":")
         if name != self.queue or len(shards) != _SHARDS:
             return False
-        turn, shard = shards
-        return (turn == _HOME or _counts_below(turn, self.layout.time_shards)) and _counts_below(
+        time_shard, shard = shards
+        return (time_shard == _HOME or _counts_below(time_shard, self.layout.time_shards)) and _counts_below(
             shard, self.layout.concurrency_shards
         )
 
     def closes(self, moment: int) -> int:
         """When the time shard of this moment ends, in microseconds; the year 5000 if there is only one."""
         if self.layout.time_shards == 1:
-            return _NEVER
+            return LATEST
         return (moment // self.layout.time_shard_us + 1) * self.layout.time_shard_us
 
     def turn(self, row: str, moment: int) -> int | None:

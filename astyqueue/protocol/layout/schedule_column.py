@@ -52,7 +52,7 @@ def occurrence_timer(process: Client, schedule: Schedule) -> Timer | None:
 
 def run_of(schedule: Schedule, occurrence: int) -> Run:
     """The message of an occurrence: the same whichever process fires it."""
-    return Run(schedule.template.priority, ids.derived(occurrence, f"{schedule.name}\n{schedule.made}"))
+    return Run(schedule.template.priority, ids.derived(occurrence, f"{schedule.name}\n{schedule.creation_nonce}"))
 
 
 def message_of(schedule: Schedule, run: Run, *, occurrence: int, now: int, unique: bool = False) -> Put:
@@ -92,7 +92,7 @@ def encode_schedule(schedule: Schedule) -> bytes:
             template.lease,
             template.attempts,
         ],
-        "made": schedule.made,
+        "made": schedule.creation_nonce,
         "mark": schedule.mark,
         "created": schedule.created,
         "last": schedule.last,
@@ -145,7 +145,7 @@ def _schedule(head: dict[str, Any], body: bytes) -> Schedule:
         template=_template(head["sends"], body),
         policies=Policies(_misfire(head["misfire"]), Overlap(head["overlap"]), AfterFailure(head["after_failure"])),
         origin=Origin(head["origin"]),
-        made=_text(head["made"], "made"),
+        creation_nonce=_text(head["made"], "made"),
         mark=_text(head["mark"], "mark"),
         created=_moment(head["created"], "created"),
         last=_moment(head["last"], "last"),

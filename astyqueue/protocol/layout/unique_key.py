@@ -26,7 +26,7 @@ OF_SCHEDULE: Final = b"\x02"
 #: Default seconds for which the mark of a settled idempotent send lasts.
 REMEMBERED: Final = 24 * 3_600
 _WIDTH: Final = len(ids.LEAST)
-#: Bytes of `made`, which distinguishes a schedule from an earlier one of the same name.
+#: Bytes of `creation_nonce`, which distinguishes a schedule from an earlier one of the same name.
 _MADE: Final = 8
 
 
@@ -86,11 +86,11 @@ class KeyOwningSchedule(NamedTuple):
     """The schedule that has a unique key, in the same row: the one that was made with this nonce."""
 
     key: str
-    made: str
+    creation_nonce: str
 
     def encode(self) -> bytes:
         """The value of the key's column."""
-        return OF_SCHEDULE + bytes.fromhex(self.made) + self.key.encode()
+        return OF_SCHEDULE + bytes.fromhex(self.creation_nonce) + self.key.encode()
 
 
 def decode_owner(row: str, value: bytes) -> KeyOwner | KeyOwningSchedule:
@@ -127,9 +127,9 @@ def owned_keys(row: str, going: Mapping[Id, SettleEffects]) -> Steps[list[Column
     Of several messages with a key, one may own it; the others were superseded.
     """
     names: dict[Name, set[Id]] = {}
-    for id_, along in going.items():
-        if along.frees is not None:
-            names.setdefault(along.frees, set()).add(id_)
+    for id_, effects in going.items():
+        if effects.frees is not None:
+            names.setdefault(effects.frees, set()).add(id_)
     if not names:
         return []
     columns = yield from read_one(Named(row, tuple(names)), exact=True)

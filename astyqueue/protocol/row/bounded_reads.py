@@ -27,7 +27,7 @@ READ_BUDGET: Final = 4 << 20
 #: Assumed size of a message before any was read: the default limit of a body.
 _LARGE: Final = 256 << 10
 
-#: Ids that the first part of a scan passes, and the most that any part passes. Cassandra aborts a read at 100 000
+#: Ids that the first part of a read passes, and the most that any part passes. Cassandra aborts a read at 100 000
 #: tombstones; the margin covers a rate that was higher than the one seen.
 _FIRST: Final = 10_000
 _MOST: Final = 40_000
@@ -52,22 +52,22 @@ _PURGED: Final = 48 * 3_600 * SECOND
 
 
 @dataclass(slots=True)
-class ScanWindow:
+class ReadWindow:
     """The allowed length of a read's parts, for one type of column in one row; all times in microseconds.
 
     Wrong numbers cost extra reads, never a missed column. `like`: the window of similar rows, whose rate counts until
-    one is seen here. `crowded`: a moment in the future; columns up to it are read in parts, the rest in one read.
+    one is seen here. `crowded_until`: a moment in the future; columns up to it are read in parts, the rest in one read.
     """
 
-    like: ScanWindow | None = None
-    crowded: int = 0
+    like: ReadWindow | None = None
+    crowded_until: int = 0
     _ids: float = 0
     _time: float = 0
     _last: int = _CAUTIOUS
     _limit: int = NEVER
 
     def saw(self, count: int, after: Id, last: Id) -> None:
-        """Record `count` ids behind `after`, up to `last`: the rate is computed from them."""
+        """Record `count` ids beyond `after`, up to `last`: the rate is computed from them."""
         self._ids += count
         self._time += max(0, min(ids.moment(last) - ids.moment(after), _PAUSE))
         if self._time > _REMEMBERED:
@@ -93,7 +93,7 @@ class ScanWindow:
 
     @property
     def first(self) -> int:
-        """The length of the first part of a scan."""
+        """The length of the first part of a read."""
         return max(1, min(self._limit, self.lasts(_FIRST) if self.known else self._last))
 
     @property
@@ -114,33 +114,36 @@ class ScanWindow:
 
 
 class BoundedRead(NamedTuple):
-    """The columns read. `long`: tombstones forced the read to be split into parts."""
+    """The columns read.
+
+    `long`: by the rate of ids seen here, or because the store aborted a read, one read would pass too many tombstones.
+    """
 
     columns: list[Column]
     long: bool
 
 
 def read_bounded(
-    wanted: Slice, now: int, strides: ScanWindow, *, whole: bool = False, exact: bool = False
+    wanted: Slice, now: int, window: ReadWindow, *, whole: bool = False, exact: bool = False
 ) -> Steps[BoundedRead]:
     """The columns of a slice of one priority, read upwards in as many parts as needed.
 
     With `whole` one read is tried first: for slices that normally contain few tombstones. A slice that begins at the
     start of the row, where no scan has been yet, is tried in one read as well.
     """
-    walk = SlicedScan.through(wanted, now, strides, whole=whole, exact=exact)
+    reading = ReadInParts.through(wanted, now, window, whole=whole, exact=exact)
     found: list[Column] = []
-    while not walk.over and (wanted.limit is None or len(found) < wanted.limit):
-        found += yield from walk.step(None if wanted.limit is None else wanted.limit - len(found))
-    return BoundedRead(found, walk.long)
+    while not reading.over and (wanted.limit is None or len(found) < wanted.limit):
+        found += yield from reading.step(None if wanted.limit is None else wanted.limit - len(found))
+    return BoundedRead(found, reading.long)
 
 
-def read_in_pages(wanted: Slice, page: int, strides: ScanWindow, *, exact: bool = False) -> Steps[list[Column]]:
+def read_in_pages(wanted: Slice, page: int, window: ReadWindow, *, exact: bool = False) -> Steps[list[Column]]:
     """Every column of a slice, upwards, `page` columns per read; most of the slice lies in the future."""
     found: list[Column] = []
     while True:
         part = replace(wanted, limit=page)
-        columns, _ = yield from read_bounded(part, ids.moment(part.after), strides, whole=True, exact=exact)
+        columns, _ = yield from read_bounded(part, ids.moment(part.after), window, whole=True, exact=exact)
         found += columns
         if len(columns) < page:
             return found
@@ -148,14 +151,14 @@ def read_in_pages(wanted: Slice, page: int, strides: ScanWindow, *, exact: bool 
 
 
 @dataclass(slots=True, kw_only=True)
-class SlicedScan:
+class ReadInParts:
     """One slice, read step by step: up to `end` in parts, the rest in one read.
 
-    The last part and the rest share one read, unless the rest is to be read `apart`. `long`: tombstones forced parts.
+    The last part and the rest share one read, unless the rest is to be read `apart`. `long`: as of `BoundedRead`.
     """
 
     wanted: Slice
-    strides: ScanWindow
+    window: ReadWindow
     now: int
     exact: bool
     start: int
@@ -169,32 +172,32 @@ class SlicedScan:
 
     @classmethod
     def through(
-        cls, wanted: Slice, now: int, strides: ScanWindow, *, whole: bool = False, exact: bool = False
-    ) -> SlicedScan:
-        """Begin a scan; with `whole`, or at the start of the row, one read of the whole slice is tried first."""
+        cls, wanted: Slice, now: int, window: ReadWindow, *, whole: bool = False, exact: bool = False
+    ) -> ReadInParts:
+        """Begin a read; with `whole`, or at the start of the row, one read of the whole slice is tried first."""
         bound = ids.moment(wanted.until)
         start = max(0, ids.moment(wanted.after))
-        crowded = now < strides.crowded and start < strides.crowded
-        end = max(start, min(strides.crowded if crowded else now, bound))
+        crowded = now < window.crowded_until and start < window.crowded_until
+        end = max(start, min(window.crowded_until if crowded else now, bound))
         whole = (whole or start == 0) and not (crowded and now < bound)
         span = max(1, end - start)
         return cls(
             wanted=wanted,
-            strides=strides,
+            window=window,
             now=now,
             exact=exact,
             start=start,
             end=end,
-            length=span if whole or span <= strides.at_once else strides.first,
+            length=span if whole or span <= window.at_once else window.first,
             whole=whole,
             apart=crowded and end < bound,
-            long=not whole and strides.known and span > strides.longest,
+            long=not whole and window.known and span > window.longest,
         )
 
     def step(self, limit: int | None) -> Steps[list[Column]]:
         """Read the next part, or its first `limit` columns; if the store aborts it, none: the next part is shorter."""
         if not self.whole:
-            self.length = min(self.length, self._limit())
+            self.length = min(self.length, self._longest_part())
         part = self._part(limit)
         try:
             columns = yield from read_one(part, exact=self.exact)
@@ -219,9 +222,9 @@ class SlicedScan:
             return self.wanted
         return replace(self.wanted, until=until, limit=limit)
 
-    def _limit(self) -> int:
+    def _longest_part(self) -> int:
         purged = self.now - _PURGED
-        return self.strides.longest if self.start >= purged else purged - self.start
+        return self.window.longest if self.start >= purged else purged - self.start
 
     def _until(self) -> Id:
         rest = self.start >= self.end or (not self.apart and self.start + self.length >= self.end)
@@ -233,10 +236,10 @@ class SlicedScan:
         """Continue with a shorter part, or read some of the rest in parts first; False if there is no shorter part."""
         self.long = True
         if self.start >= self.end:
-            self._further = self._further * _FURTHER or self.strides.first
+            self._further = self._further * _FURTHER or self.window.first
             self.end = self.start + self._further
-            self.strides.crowded = max(self.strides.crowded, self.end)
-            self.length, self.apart = self.strides.first, True
+            self.window.crowded_until = max(self.window.crowded_until, self.end)
+            self.length, self.apart = self.window.first, True
             return True
         span = min(self.length, self.end - self.start)
         if part.until == self.wanted.until and self.end < ids.moment(self.wanted.until):
@@ -247,13 +250,13 @@ class SlicedScan:
         elif span <= 1:
             return False
         else:
-            self.strides.failed(span)
-        self.length = max(1, min(self.strides.first, span // _SHORTER))
+            self.window.failed(span)
+        self.length = max(1, min(self.window.first, span // _SHORTER))
         return True
 
     def _go_on(self, reached: Id) -> None:
         at = ids.moment(reached)
-        self.strides.went_well(at - self.start)
+        self.window.went_well(at - self.start)
         self.start, self.length = at, self.length * _LONGER
         self.wanted = replace(self.wanted, after=reached, beyond=False)
 

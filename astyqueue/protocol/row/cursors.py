@@ -78,7 +78,7 @@ class ScanCursors:
         self.reached[level] = max(id_, self.reached.get(level, id_))
 
     def found_empty(self, level: int) -> None:
-        """Record that no message of this priority waits behind the head, so that tombstones there are not read again.
+        """Record that no message of this priority waits beyond the head, so that tombstones there are not read again.
 
         The head moves to the last message that was claimed from a timer, as if the first scan had met it. A head that
         was set back moves to where it may have been.
@@ -108,8 +108,8 @@ class ScanCursors:
         """When a late scan is next worth a read; NEVER once it has reached the head in each priority."""
         if not any(cursors[scan] < cursors[0] for cursors in self.cursors):
             return NEVER
-        behind = min(ids.moment(cursors[scan]) for cursors in self.cursors if cursors[scan] < cursors[0])
-        return max(self.scanned_at[scan] + _EVERY[scan], min(behind, now) + SCAN_LAGS[scan])
+        lowest = min(ids.moment(cursors[scan]) for cursors in self.cursors if cursors[scan] < cursors[0])
+        return max(self.scanned_at[scan] + _EVERY[scan], min(lowest, now) + SCAN_LAGS[scan])
 
 
 def _in_sight(moment: int) -> Id:

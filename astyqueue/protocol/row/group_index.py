@@ -1,8 +1,9 @@
 """The message groups of one row as its timers show them: which are busy, and which messages wait behind others.
 
 A claim notes the group of a message in the timer that it makes for it. So a message that a timer of another state than
-BLOCKED lists with its group was handed out before: it is leased, rests or is put off, and keeps its group busy until it
-has ended. Messages that are only listed as due, by an idempotent send, a rescan or a redrive, have no group there yet.
+BLOCKED lists with its group was handed out before: it is leased, backing off, snoozed or parked, and keeps its group
+busy until it has ended. Messages that are only listed as due, by an idempotent send, a rescan or a redrive, have no
+group there yet.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from astyqueue.protocol.layout.columns import Entry, Mark, State, Timer, hidden_
 MOST_BLOCKED: Final = 1_000
 
 #: The order of a group's messages: the highest priority first, then by id.
-Turn = tuple[int, Id]
+GroupOrder = tuple[int, Id]
 _NOBODY: Final[frozenset[Id]] = frozenset()
 _NOTHING: Final[Mapping[Id, str]] = MappingProxyType({})
 
@@ -29,12 +30,12 @@ _NOTHING: Final[Mapping[Id, str]] = MappingProxyType({})
 class BlockedEntry(NamedTuple):
     """A message that waits for an earlier one of its group, and the timer that lists it."""
 
-    turn: Turn
+    group_order: GroupOrder
     entry: Entry
     timer: Timer
 
 
-def turn_of(entry: Entry | Mark) -> Turn:
+def group_order(entry: Entry | Mark) -> GroupOrder:
     """The place of a message in the order of its group."""
     return -entry.priority, entry.id
 
@@ -67,7 +68,7 @@ class GroupIndex:
                 continue
             if timer.state == State.BLOCKED and isinstance(one, Entry):
                 self.blocked.add(one.id)
-                insort(self._lines.setdefault(one.group, []), BlockedEntry(turn_of(one), one, timer), key=_turn)
+                insort(self._lines.setdefault(one.group, []), BlockedEntry(group_order(one), one, timer), key=_order_of)
             else:
                 self._begun.setdefault(one.group, {})[one.id] = timer.holder
                 self._groups[one.id] = one.group
@@ -80,16 +81,16 @@ class GroupIndex:
                 continue
             if timer.state == State.BLOCKED:
                 self.blocked.discard(one.id)
-                self._leave(self._lines.get(one.group, []), turn_of(one))
+                self._leave(self._lines.get(one.group, []), group_order(one))
             else:
                 self._begun.get(one.group, {}).pop(one.id, None)
                 self._groups.pop(one.id, None)
             self._note(one.group)
 
     @staticmethod
-    def _leave(line: list[BlockedEntry], turn: Turn) -> None:
-        at = bisect_left(line, turn, key=_turn)
-        if at < len(line) and line[at].turn == turn:
+    def _leave(line: list[BlockedEntry], order: GroupOrder) -> None:
+        at = bisect_left(line, order, key=_order_of)
+        if at < len(line) and line[at].group_order == order:
             del line[at]
 
     def _note(self, group: int) -> None:
@@ -120,10 +121,10 @@ class GroupIndex:
         """Whether another process than this one may end a message of the group by a settle, unseen here."""
         return any(holder not in ("", me) for holder in self._begun.get(group, _NOTHING).values())
 
-    def first(self, group: int) -> Turn | None:
+    def first(self, group: int) -> GroupOrder | None:
         """The place of the first message that waits in a group; None if none does."""
         line = self._lines.get(group)
-        return line[0].turn if line else None
+        return line[0].group_order if line else None
 
     def free(self, *, ending: AbstractSet[Id] = _NOBODY) -> Iterator[BlockedEntry]:
         """The first message that waits in each group that is not busy, or no longer when these have ended."""
@@ -136,5 +137,5 @@ class GroupIndex:
         return list({one.timer.name: one.timer for line in self._lines.values() for one in line}.values())
 
 
-def _turn(blocked: BlockedEntry) -> Turn:
-    return blocked.turn
+def _order_of(blocked: BlockedEntry) -> GroupOrder:
+    return blocked.group_order

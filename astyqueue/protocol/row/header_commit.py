@@ -14,7 +14,7 @@ from typing import ClassVar, Final, Generic, TypeVar
 from astyqueue.errors import AstyqueueError, Closed, OutcomeUnknown, StoreError, StoreUnavailable
 from astyqueue.ids import Nonce
 from astyqueue.model.envelope import queue_of
-from astyqueue.protocol.coordination.doorbell import RowRequest, request_row
+from astyqueue.protocol.coordination.doorbell import RebalanceRequest, request_rebalance
 from astyqueue.protocol.layout.columns import HEADER, Header, Timer, Type, decode_header
 from astyqueue.protocol.row.snapshot import RowSnapshot, load_snapshot
 from astyqueue.protocol.row.unanswered_commits import UnansweredCommits
@@ -77,7 +77,7 @@ class RowTransaction:
             self._deletes.append(timer.name)
         self._puts.append(Put(successor.name, successor.value))
 
-    def raise_header(self, known: bytes | None, header: Header) -> None:
+    def bump_header(self, known: bytes | None, header: Header) -> None:
         """Make it a header commit: it expects the known header and writes this one."""
         self.expect(HEADER, known)
         self._puts.append(Put(HEADER, header.encode()))
@@ -94,9 +94,9 @@ def bump_header(process: Client, change: RowTransaction, known: bytes | None, *,
         decode_header(change.row, known) if known is not None else Header(0, process.now(), _NO_NONCE, process.name, ())
     )
     floor = header.floor if due is None else min(header.floor, due)
-    raised = Header(header.version + 1, floor, process.nonce(), header.owner, header.cursors)
-    change.raise_header(known, raised)
-    return raised
+    bumped = Header(header.version + 1, floor, process.nonce(), header.owner, header.cursors)
+    change.bump_header(known, bumped)
+    return bumped
 
 
 P = TypeVar("P")
@@ -137,7 +137,7 @@ class HeaderCommits(ABC, Generic[P]):
             except (StoreError, Closed) as error:
                 raise unknown from error
             if self.operation:
-                self.process.read_back(change.row, self.operation, applied=applied)
+                self.process.report_read_back(change.row, self.operation, applied=applied)
         except (StoreError, Closed):
             self.failed(plan)
             raise
@@ -182,7 +182,7 @@ def contend(process: Client, row: str, *, refused: int) -> Steps[bool]:
     if refused == COMMIT_TRIES:
         return False
     if refused % _CROWDED_OUT == 0:
-        yield from request_row(queue_of(row), RowRequest(process.name, row), process.nonce())
+        yield from request_rebalance(queue_of(row), RebalanceRequest(process.name, row), process.nonce())
     return True
 
 
@@ -194,7 +194,7 @@ class CommitPlan(ABC):
     are unchanged since they were read, and `puts` are other columns.
     """
 
-    #: Whether it still matters when a delayed commit of it is carried out after there was nothing left to do.
+    #: Whether a delayed commit of this plan would still change something after a later plan found nothing to do.
     acts_late: ClassVar[bool] = True
 
     messages: list[Name] = field(default_factory=list)
@@ -330,7 +330,7 @@ class CommitLoop(HeaderCommits[CommitPlan]):
         """Commit a plan once, unless it was carried out late; whether it was applied."""
         if plan is self._unanswered.late:
             self.snapshot.forget()  # the row was read for a later plan
-            return self.process.read_back(self.snapshot.row, self.operation, applied=True)
+            return self.process.report_read_back(self.snapshot.row, self.operation, applied=True)
         return (yield from HeaderCommits.commit(self, plan))
 
     def transaction(self, plan: CommitPlan) -> Steps[RowTransaction]:
@@ -344,7 +344,7 @@ class CommitLoop(HeaderCommits[CommitPlan]):
     def remember(self, plan: CommitPlan) -> None:
         """Keep the snapshot for the next commit."""
         self._unanswered.clear()
-        self.snapshot.raised(self._header, plan.shrunk, plan.listed)
+        self.snapshot.header_committed(self._header, plan.shrunk, plan.listed)
 
     def read_back(self, plan: CommitPlan, unknown: OutcomeUnknown) -> Steps[bool]:
         """Whether the commit was applied: by the header, or else by its traces."""
@@ -361,10 +361,10 @@ class CommitLoop(HeaderCommits[CommitPlan]):
         self.snapshot.forget()
         if (yield from contend(self.process, self.snapshot.row, refused=refused)):
             return True
-        raise crowded_out(self.snapshot.row)
+        raise conflicts_error(self.snapshot.row)
 
 
-def crowded_out(row: str) -> StoreUnavailable:
+def conflicts_error(row: str) -> StoreUnavailable:
     """The error of an operation that ends because other processes change the row each time that it was read."""
     return StoreUnavailable(
         f"row {row}: gave up after {COMMIT_TRIES} conflicts with other processes. The operation was "

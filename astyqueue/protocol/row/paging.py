@@ -17,7 +17,7 @@ PAGE_SIZE: Final = 1_000
 
 
 class Page(NamedTuple):
-    """Messages that no timer and no dead letter lists; the next page begins behind `last`, which is None at the end."""
+    """Messages that no timer and no dead letter lists; the next page begins beyond `last`, which is None at the end."""
 
     ids: list[Id]
     last: Id | None
@@ -51,11 +51,11 @@ def unlisted_page(
 ) -> Steps[Page]:
     """A page of one priority's messages that nothing lists; the dead columns are read after the messages."""
     wanted = Slice(snapshot.row, Type.MESSAGE, level, after=after, beyond=True, until=until, limit=limit, values=False)
-    columns, _ = yield from read_bounded(wanted, snapshot.valid_at, snapshot.strides)
+    columns, _ = yield from read_bounded(wanted, snapshot.valid_at, snapshot.window)
     if not columns:
         return Page([], None)
     first, last = columns[0].name.id, columns[-1].name.id
-    dead = yield from read_one(Slice(snapshot.row, Type.DEAD, level, after=first, until=ids.behind(last), values=False))
+    dead = yield from read_one(Slice(snapshot.row, Type.DEAD, level, after=first, until=ids.after(last), values=False))
     elsewhere = snapshot.loaded_timers.hidden.union(column.name.id for column in dead)
     alive = [column.name.id for column in columns if column.name.id not in elsewhere]
     return Page(alive, last if len(columns) == limit else None)

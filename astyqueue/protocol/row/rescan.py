@@ -19,7 +19,7 @@ from astyqueue.errors import StoreError
 from astyqueue.ids import Id
 from astyqueue.model.envelope import FORMAT, unframed
 from astyqueue.protocol.layout.columns import HEADER, Entry, Type, dead_name, visible_at
-from astyqueue.protocol.row.bounded_reads import ScanWindow, SlicedScan
+from astyqueue.protocol.row.bounded_reads import ReadInParts, ReadWindow
 from astyqueue.protocol.row.cursors import SCAN_LAGS
 from astyqueue.protocol.row.header_commit import COMMIT_MESSAGES, CommitLoop, CommitPlan
 from astyqueue.protocol.row.paging import PAGE_SIZE
@@ -68,10 +68,10 @@ class _Listing(CommitPlan):
 
 def list_stranded(process: Client, row: str, names: Sequence[Name]) -> Steps[int]:
     """List in timers due now the messages that exist, are not dead and are listed nowhere; returns their number."""
-    raising = CommitLoop(process, RowSnapshot(row, 1))
+    commits = CommitLoop(process, RowSnapshot(row, 1))
     listed = 0
     for first in range(0, len(names), COMMIT_MESSAGES):
-        plan = yield from raising.carry_out(partial(_listing, process, tuple(names[first : first + COMMIT_MESSAGES])))
+        plan = yield from commits.carry_out(partial(_listing, process, tuple(names[first : first + COMMIT_MESSAGES])))
         listed += sum(len(timer.entries) for timer in plan.listed) if plan else 0
     return listed
 
@@ -103,10 +103,10 @@ class RowRescan:
         levels: int,
         since: int | None = None,
         *,
-        strides: ScanWindow | None = None,
+        window: ReadWindow | None = None,
         heads: Sequence[Id] = (),
     ) -> None:
-        """Rescan from the moment `since` (microseconds), or from the beginning; `strides`: the scan window of the row.
+        """Rescan from the moment `since` (microseconds), or from the beginning; `window`: the read window of the row.
 
         While no rate of ids is known, one read of everything is tried first: most rows are short. `heads`: how far the
         first scan of this process has come, by priority, where that is further than the header says.
@@ -117,16 +117,16 @@ class RowRescan:
         self._process = process
         self._since = since
         self._snapshot = RowSnapshot(row, levels)
-        self._strides = strides or ScanWindow()
+        self._window = window or ReadWindow()
         self._heads = heads
-        self._walks: list[SlicedScan] | None = None
+        self._reads: list[ReadInParts] | None = None
         self._landed: list[Name] = []
         self._found: list[Name] = []
 
     @property
     def over(self) -> bool:
         """Whether nothing is left to read or to list."""
-        return self._walks == [] and not self._landed and not self._found
+        return self._reads == [] and not self._landed and not self._found
 
     def go_on(self) -> Steps[None]:
         """Read a page, or list what the last page found. After an interruption or an error, a next call continues."""
@@ -138,16 +138,16 @@ class RowRescan:
 
     def page(self) -> Steps[list[Name]]:
         """The messages of the next part that seem stranded; only an exact header makes that certain."""
-        if self._walks is None:
+        if self._reads is None:
             yield from self.begin((yield from read_column(self.row, HEADER)))
             return []
         if not self._landed:
-            columns = yield from self._walks[0].step(PAGE_SIZE)
+            columns = yield from self._reads[0].step(PAGE_SIZE)
             self._landed = [
                 column.name for column in columns if column.name.id not in self._snapshot.loaded_timers.hidden
             ]
             self.looked += len(columns)
-            self._walks = [walk for walk in self._walks if not walk.over]
+            self._reads = [reading for reading in self._reads if not reading.over]
         stranded = (yield from self._living(self._landed)) if self._landed else []
         self._landed = []
         return stranded
@@ -167,15 +167,15 @@ class RowRescan:
         ]
         if slices:
             yield from load_snapshot(snapshot, now)
-        self._walks = [
-            SlicedScan.through(wanted, now, self._strides, whole=not self._strides.known) for wanted in slices
+        self._reads = [
+            ReadInParts.through(wanted, now, self._window, whole=not self._window.known) for wanted in slices
         ]
 
     def _living(self, names: list[Name]) -> Steps[list[Name]]:
         """Those that are not dead; `names` are of one priority. The dead columns are read after the messages."""
         first, last = names[0], names[-1]
         dead = yield from read_one(
-            Slice(self.row, Type.DEAD, first.priority, after=first.id, until=ids.behind(last.id), values=False)
+            Slice(self.row, Type.DEAD, first.priority, after=first.id, until=ids.after(last.id), values=False)
         )
         dead_ids = {column.name.id for column in dead}
         return [name for name in names if name.id not in dead_ids]

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from astyqueue import ids
 from astyqueue.ids import Id, Nonce
 from astyqueue.protocol.layout.columns import HEADER, Header, Timer, Type, decode_header, decode_timer
-from astyqueue.protocol.row.bounded_reads import MessageSizes, ScanWindow, read_in_pages
+from astyqueue.protocol.row.bounded_reads import MessageSizes, ReadWindow, read_in_pages
 from astyqueue.protocol.row.cursors import SCAN_LAGS, ScanCursors
 from astyqueue.protocol.row.timer_index import TimerChange, TimerIndex
 from astyqueue.protocol.steps import Steps, read, read_column
@@ -45,7 +45,7 @@ class RowSnapshot:
     that it cannot fire now, with the moment at which it tries again. `valid_at`: when the header was last known to be
     current. `ids_scanned`: ids that this process scanned since the last header commit; at 1 000 the cursors are stored.
     `claimed_since_late_scan`: messages that this process claimed, whose tombstones the last late scan has not passed
-    yet. `strides`, `strides_of_timers`: how much time one read of messages, or of timers, may cover.
+    yet. `window`, `timer_window`: how much time one read of messages, or of timers, may cover.
     """
 
     row: str
@@ -59,8 +59,8 @@ class RowSnapshot:
     valid_at: int = 0
     postponed: dict[Name, int] = field(default_factory=dict)
     sizes: MessageSizes = field(default_factory=MessageSizes)
-    strides: ScanWindow = field(default_factory=ScanWindow)
-    strides_of_timers: ScanWindow = field(default_factory=ScanWindow)
+    window: ReadWindow = field(default_factory=ReadWindow)
+    timer_window: ReadWindow = field(default_factory=ReadWindow)
 
     def __repr__(self) -> str:
         """The row, and how much of it is known."""
@@ -145,7 +145,7 @@ class RowSnapshot:
         else:
             self.learn(value, now)
 
-    def raised(
+    def header_committed(
         self,
         header: Header,
         replaced: Iterable[tuple[Timer, Timer | None]],
@@ -175,8 +175,8 @@ class RowSnapshot:
         """
         if self.timers is not None:
             self.timers.settled.append(change)
-        if change.raised and self.header is not None and change.raised[0] == self.header.value:
-            self.header = KnownHeader(change.raised[1].encode(), change.raised[1])
+        if change.header_change and self.header is not None and change.header_change[0] == self.header.value:
+            self.header = KnownHeader(change.header_change[1].encode(), change.header_change[1])
 
     def apply_settles(self) -> None:
         """Apply the settles since the last scan, before anything is read.
@@ -244,23 +244,23 @@ def load_snapshot(snapshot: RowSnapshot, now: int) -> Steps[TimerIndex]:
     """All timers of the row, read if they are not known; the header is read before them."""
     header = snapshot.header or (yield from load_header(snapshot, now))
     if snapshot.timers is None:
-        timers = yield from read_all_timers(snapshot.row, header.decoded.floor, snapshot.strides_of_timers)
+        timers = yield from read_all_timers(snapshot.row, header.decoded.floor, snapshot.timer_window)
         snapshot.timers = TimerIndex(timers)
     return snapshot.timers
 
 
-def read_all_timers(row: str, floor: int, strides: ScanWindow | None = None) -> Steps[list[Timer]]:
+def read_all_timers(row: str, floor: int, window: ReadWindow | None = None) -> Steps[list[Timer]]:
     """Every timer of the row from `floor` (microseconds) on, page by page upwards: one that moves meanwhile moves up.
 
     Where many short leases ended beside a long one, a page is read in parts, upwards too.
     """
     wanted = Slice(row, Type.TIMER, 0, after=ids.first_at(floor))
-    columns = yield from read_in_pages(wanted, _TIMERS_A_PAGE, strides or ScanWindow())
+    columns = yield from read_in_pages(wanted, _TIMERS_A_PAGE, window or ReadWindow())
     return [decode_timer(row, column.name, column.value) for column in columns]
 
 
 def load_dead(snapshot: RowSnapshot, timers: TimerIndex) -> Steps[set[Id]]:
-    """The dead letters behind the heads: read after the messages, or cached since these timers were read."""
+    """The dead letters beyond the heads: read after the messages, or cached since these timers were read."""
     if timers.dead is None:
         slices = [
             Slice(snapshot.row, Type.DEAD, level, after=head, values=False)

@@ -21,13 +21,13 @@ _FEW: Final = 1_000
 class TimerChange(NamedTuple):
     """What a settle did to one timer of a row: the timers in its place, and the messages it dead-lettered.
 
-    `raised`: for a header commit, the header that was known before it and the one that it wrote.
+    `header_change`: for a header commit, the header that was known before it and the one that it wrote.
     """
 
     timer: Timer
     successors: tuple[Timer, ...]
     dead: tuple[Id, ...]
-    raised: tuple[bytes | None, Header] | None
+    header_change: tuple[bytes | None, Header] | None
 
 
 class TimerIndex:

@@ -81,11 +81,12 @@ class KnownSchedule(NamedTuple):
 
 
 @dataclass(slots=True)
-class Firing:
+class FiringPlan:
     """Occurrences of one row for one commit; `keys`: the columns of keys of schedules that end with it, by schedule.
 
-    `gone`: occurrence timers without a schedule. `listed`, `shrunk` and `successors`: the timers that the commit writes
-    and those that lose cancelled messages, and by their new occurrence timers the schedules as it leaves them.
+    `gone`: occurrence timers without a schedule. `listed`: the timers that the commit adds. `shrunk`: those that lose
+    cancelled messages, with what remains. `successors`: each schedule as this commit leaves it, by its new occurrence
+    timer.
     """
 
     now: int
@@ -154,7 +155,7 @@ class RowSchedules:
 
 
 @dataclass(slots=True)
-class _Firings(HeaderCommits[Firing]):
+class _Firings(HeaderCommits[FiringPlan]):
     """The commits that fire the due occurrences of one row; `known`: the cached schedules, by row and timer."""
 
     operation: ClassVar[str] = "fire"
@@ -167,9 +168,9 @@ class _Firings(HeaderCommits[Firing]):
     _refused: int = 0
     _took: int = 0
     _header: Header = field(init=False)
-    _unanswered: UnansweredCommits[Firing] = field(init=False, default_factory=UnansweredCommits)
+    _unanswered: UnansweredCommits[FiringPlan] = field(init=False, default_factory=UnansweredCommits)
 
-    def plan(self) -> Steps[Firing | None]:
+    def plan(self) -> Steps[FiringPlan | None]:
         """Decide on the due occurrences; None when no occurrence is due, or enough was done for now.
 
         A plan whose commit turns out to have been carried out late is returned once more, as its messages were sent.
@@ -185,7 +186,7 @@ class _Firings(HeaderCommits[Firing]):
             due = timers.due_occurrences(now, TOGETHER, snapshot.postponed)
             if not due:
                 break
-            firing = Firing(now, {timer.name: timer for timer in due})
+            firing = FiringPlan(now, {timer.name: timer for timer in due})
             yield from self._read(row, firing)
             runs = yield from _last_runs(row, [known.schedule for known in firing.known.values()])
             self._decide(row, firing, runs)
@@ -199,7 +200,7 @@ class _Firings(HeaderCommits[Firing]):
         late = yield from self._unanswered.carried_out_since(snapshot, self.process.now(), self._has_traces)
         return late[1] if late else None
 
-    def _read(self, row: str, firing: Firing) -> Steps[None]:
+    def _read(self, row: str, firing: FiringPlan) -> Steps[None]:
         """The schedules of these timers: cached or read. A cached one is current: each change replaces its timer."""
         wanted = {
             name: trigger_name(timer.holder) for name, timer in firing.timers.items() if (row, name) not in self.known
@@ -223,7 +224,7 @@ class _Firings(HeaderCommits[Firing]):
         self.known[row, timer.name] = KnownSchedule(value, schedule, trigger)
         return True
 
-    def _decide(self, row: str, firing: Firing, runs: dict[Run, LastRun]) -> None:
+    def _decide(self, row: str, firing: FiringPlan, runs: dict[Run, LastRun]) -> None:
         """Decide on one schedule after the other, within the bounds of a commit and of time."""
         columns, size = len(firing.timers) * _EACH, 0
         began = self.process.now()
@@ -254,7 +255,7 @@ class _Firings(HeaderCommits[Firing]):
                 size += len(value) + len(decision.sent) * body
         self._took += self.process.now() - began
 
-    def transaction(self, plan: Firing) -> Steps[RowTransaction]:
+    def transaction(self, plan: FiringPlan) -> Steps[RowTransaction]:
         """The successors of the schedules, their messages and occurrence timers, and the next header."""
         change = RowTransaction(self.snapshot.row)
         for name in plan.decisions:
@@ -274,7 +275,7 @@ class _Firings(HeaderCommits[Firing]):
         self._header = bump_header(self.process, change, self.snapshot.loaded_header.value, due=due)
         return change
 
-    def _replace(self, change: RowTransaction, firing: Firing, name: Name) -> None:
+    def _replace(self, change: RowTransaction, firing: FiringPlan, name: Name) -> None:
         """Replace a schedule and its occurrence timer by their successors."""
         known, schedule = firing.known[name], firing.decisions[name].schedule
         column = trigger_name(schedule.name)
@@ -291,19 +292,19 @@ class _Firings(HeaderCommits[Firing]):
             firing.listed.append(timer)
             firing.successors[timer.name] = KnownSchedule(value, schedule, known.trigger)
 
-    def answered(self, plan: Firing, outcome: Outcome) -> None:
+    def answered(self, plan: FiringPlan, outcome: Outcome) -> None:
         """After a refusal, use the header that it shows and read the schedules again."""
         if isinstance(outcome, Refused):
             self._forget(plan.timers)
             self.snapshot.refused(outcome.present[HEADER], plan.now, self.snapshot.scans.cursors)
 
-    def commit(self, plan: Firing) -> Steps[bool]:
+    def commit(self, plan: FiringPlan) -> Steps[bool]:
         """Commit a plan once, unless it was carried out late; whether it was applied."""
         if plan is self._unanswered.late:
-            return self.process.read_back(self.snapshot.row, self.operation, applied=True)
+            return self.process.report_read_back(self.snapshot.row, self.operation, applied=True)
         return (yield from HeaderCommits.commit(self, plan))
 
-    def read_back(self, plan: Firing, unknown: OutcomeUnknown) -> Steps[bool]:
+    def read_back(self, plan: FiringPlan, unknown: OutcomeUnknown) -> Steps[bool]:
         """Whether the commit was applied, by the header; if others have committed since, it counts as refused."""
         row, expects = self.snapshot.row, self.snapshot.loaded_header.value
         self._forget(plan.timers)
@@ -314,12 +315,12 @@ class _Firings(HeaderCommits[Firing]):
             )
         )
 
-    def _has_traces(self, plan: Firing) -> Steps[bool]:  # noqa: ARG002 - the interface of every loop
+    def _has_traces(self, plan: FiringPlan) -> Steps[bool]:  # noqa: ARG002 - the interface of every loop
         """Always False: a process that fires the same occurrence writes the same message."""
         yield from ()
         return False
 
-    def remember(self, plan: Firing) -> None:
+    def remember(self, plan: FiringPlan) -> None:
         """Update the snapshot and the cached schedules."""
         self._unanswered.clear()
         fired = (*plan.decisions, *plan.gone)
@@ -327,7 +328,7 @@ class _Firings(HeaderCommits[Firing]):
         for name, known in plan.successors.items():
             self.known[self.snapshot.row, name] = known
         replaced = [*[(plan.timers[name], None) for name in fired], *plan.shrunk]
-        self.snapshot.raised(self._header, replaced, plan.listed, at=plan.now)
+        self.snapshot.header_committed(self._header, replaced, plan.listed, at=plan.now)
 
     def again(self, refused: int) -> Steps[bool]:  # noqa: ARG002 - refusals between applied commits count too
         """Try again; after three refusals in all this process leaves the row for now."""
@@ -356,10 +357,10 @@ def _leave_key(change: RowTransaction, key: Column, last: Decision) -> None:
 
 def _last_runs(row: str, schedules: Iterable[Schedule]) -> Steps[dict[Run, LastRun]]:
     """The states of the last runs, of schedules that depend on them; a run that is gone never returns."""
-    return (yield from standing(row, [one.run for one in schedules if one.run is not None and _asks(one)]))
+    return (yield from run_states(row, [one.run for one in schedules if one.run is not None and _asks(one)]))
 
 
-def standing(row: str, runs: list[Run]) -> Steps[dict[Run, LastRun]]:
+def run_states(row: str, runs: list[Run]) -> Steps[dict[Run, LastRun]]:
     """The states of these runs; the dead columns are read after the messages."""
     if not runs:
         return {}
@@ -381,7 +382,7 @@ def _asks(schedule: Schedule) -> bool:
     )
 
 
-def _messages(change: RowTransaction, firing: Firing) -> list[Put]:
+def _messages(change: RowTransaction, firing: FiringPlan) -> list[Put]:
     sent = [
         (decision.schedule, run, occurrence)
         for decision in firing.decisions.values()
@@ -396,7 +397,7 @@ def _messages(change: RowTransaction, firing: Firing) -> list[Put]:
     return puts
 
 
-def _hints(row: str, firing: Firing) -> Iterator[tuple[str, MessageId]]:
+def _hints(row: str, firing: FiringPlan) -> Iterator[tuple[str, MessageId]]:
     """The keys and ids of messages that need hints. A repeated message is found by its schedule while that exists."""
     for decision in firing.decisions.values():
         key = decision.schedule.template.key

@@ -198,11 +198,11 @@ class _Deciding:
         """Fire the occurrences that the policies allow, at most `room` messages."""
         kept = _kept(self._schedule.policies.misfire, due, self._now)
         fired = kept[: max(1, room - len(self._sent))]
-        standing = due.number if self._schedule.policies.misfire.kind == "once" else len(kept)
-        if dropped := due.number - standing:
+        counted = due.number if self._schedule.policies.misfire.kind == "once" else len(kept)
+        if dropped := due.number - counted:
             self._skip(due.first, dropped, _MISFIRES[self._schedule.policies.misfire.kind])
         for occurrence in fired:
-            self._meet(occurrence, due.number if standing != len(kept) else 1)
+            self._meet(occurrence, due.number if counted != len(kept) else 1)
         self._last = fired[-1] if len(fired) < len(kept) else due.latest[-1]
         self._occurrences += due.number - len(kept) + len(fired)
 

@@ -19,7 +19,7 @@ from astyqueue.protocol.layout.schedule_column import (
 )
 from astyqueue.protocol.row.header_commit import CommitLoop, CommitPlan
 from astyqueue.protocol.row.snapshot import RowSnapshot
-from astyqueue.protocol.scheduling.fire import FiredOccurrence, fired, standing
+from astyqueue.protocol.scheduling.fire import FiredOccurrence, fired, run_states
 from astyqueue.protocol.scheduling.policies import (
     SkippedOccurrences,
     due_occurrences,
@@ -47,27 +47,27 @@ _BYTES: Final = BATCH_BYTES // 2
 _MEANWHILE: Final = "it was paused"
 
 
-def pause(kept: ScheduleHandle, why: str) -> Steps[Schedule]:
+def pause(handle: ScheduleHandle, why: str) -> Steps[Schedule]:
     """Pause a schedule until it is resumed; occurrences that are due meanwhile are skipped."""
 
     def becomes(schedule: Schedule) -> Steps[ScheduleUpdate | None]:
         yield from ()
         return None if schedule.paused else (replace(schedule, paused=why), {})
 
-    return (yield from kept.change(becomes))
+    return (yield from handle.change(becomes))
 
 
-def resume(kept: ScheduleHandle, trigger: Callable[[Schedule], Trigger]) -> Steps[Schedule]:
+def resume(handle: ScheduleHandle, trigger: Callable[[Schedule], Trigger]) -> Steps[Schedule]:
     """Resume a paused schedule with its next occurrence from now on, even if its last run is dead."""
 
     def becomes(schedule: Schedule) -> Steps[ScheduleUpdate | None]:
         if not schedule.paused:
             return None
-        runs = yield from standing(kept.row, [schedule.run] if schedule.run else [])
+        runs = yield from run_states(handle.row, [schedule.run] if schedule.run else [])
         run = schedule.run if schedule.run and runs[schedule.run].alive else None
-        return _passed(replace(schedule, paused="", run=run), trigger(schedule), kept.process.now()), {}
+        return _passed(replace(schedule, paused="", run=run), trigger(schedule), handle.process.now()), {}
 
-    return (yield from kept.change(becomes))
+    return (yield from handle.change(becomes))
 
 
 def passed_over(schedule: Schedule) -> list[SkippedOccurrences]:
@@ -91,28 +91,28 @@ def _passed(schedule: Schedule, trigger: Trigger, now: int) -> Schedule:
     )
 
 
-def run_now(kept: ScheduleHandle) -> Steps[Schedule]:
+def run_now(handle: ScheduleHandle) -> Steps[Schedule]:
     """Send a message of a schedule now, in addition to its occurrences; also when it is paused or has ended."""
 
     def becomes(schedule: Schedule) -> Steps[ScheduleUpdate | None]:
         yield from ()
-        now = kept.process.now()
-        run = Run(schedule.template.priority, kept.process.id_at(now))
+        now = handle.process.now()
+        run = Run(schedule.template.priority, handle.process.id_at(now))
         history = remembered(schedule, [Firing(now, 0, now, run, "run on request")])
         return replace(schedule, run=run, fired=schedule.fired + 1, history=history), {now: run}
 
-    return (yield from kept.change(becomes))
+    return (yield from handle.change(becomes))
 
 
-def backfill(kept: ScheduleHandle, occurrences: list[int]) -> Steps[list[FiredOccurrence]]:
+def backfill(handle: ScheduleHandle, occurrences: list[int]) -> Steps[list[FiredOccurrence]]:
     """Send a message for each of these occurrences, whether or not it was fired, all in one commit."""
-    nonce = kept.process.nonce().hex()
+    nonce = handle.process.nonce().hex()
     backfilled: list[FiredOccurrence]
 
     def becomes(schedule: Schedule) -> Steps[ScheduleUpdate | None]:
         nonlocal backfilled
         yield from ()
-        now = kept.process.now()
+        now = handle.process.now()
         sent = {
             occurrence: Run(schedule.template.priority, ids.derived(occurrence, f"{schedule.name}\n{nonce}"))
             for occurrence in occurrences
@@ -121,7 +121,7 @@ def backfill(kept: ScheduleHandle, occurrences: list[int]) -> Steps[list[FiredOc
         backfilled = fired(schedule, sent, now)
         return replace(schedule, fired=schedule.fired + len(occurrences), history=remembered(schedule, [firing])), sent
 
-    yield from kept.change(becomes)
+    yield from handle.change(becomes)
     return backfilled
 
 
@@ -157,26 +157,26 @@ class Removal(NamedTuple):
     message: MessageId | None = None
 
 
-def remove(kept: ScheduleHandle, *, with_run: bool = False) -> Steps[Removal]:
+def remove(handle: ScheduleHandle, *, with_run: bool = False) -> Steps[Removal]:
     """Remove a schedule, and with `with_run` its last message if that is waiting, hidden or leased."""
 
     def plan(snapshot: RowSnapshot) -> Steps[CommitPlan | None]:
-        found = yield from kept.found()
+        found = yield from handle.found()
         if found is None:
             return None
         column, before = found
-        plan = kept.edit(snapshot, column, ScheduleEdit("", before, None))
-        plan.freed += (yield from keys_of(kept.row, [before])).values()
+        plan = handle.edit(snapshot, column, ScheduleEdit("", before, None))
+        plan.freed += (yield from keys_of(handle.row, [before])).values()
         run = before.run if with_run else None
-        if run and (yield from standing(kept.row, [run]))[run].alive:
+        if run and (yield from run_states(handle.row, [run]))[run].alive:
             plan.messages.append(message_name(*run))
             plan.shrunk += snapshot.loaded_timers.without({run.id})
         return plan
 
-    applied = yield from CommitLoop(kept.process, RowSnapshot(kept.row, 1)).carry_out(plan)
+    applied = yield from CommitLoop(handle.process, RowSnapshot(handle.row, 1)).carry_out(plan)
     if not isinstance(applied, ScheduleEditPlan):
         return Removal()
-    messages = [MessageId(kept.row, name.priority, name.id) for name in applied.messages]
+    messages = [MessageId(handle.row, name.priority, name.id) for name in applied.messages]
     return Removal(applied.edit.before, messages[0] if messages else None)
 
 
@@ -207,7 +207,7 @@ class _Discarding(CommitPlan):
         return column is None or column.value != discarded.value
 
 
-def forget_schedules(process: Client, ring: Ring) -> Steps[None]:
+def delete_schedules(process: Client, ring: Ring) -> Steps[None]:
     """Remove all schedules of a queue and free their keys; keys of unreadable ones are not freed, but can be taken."""
     for row in ring.homes():
         for column in (yield from schedule_columns(row)):

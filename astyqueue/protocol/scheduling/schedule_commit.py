@@ -81,7 +81,7 @@ class ScheduleHandle:
     def edit(self, snapshot: RowSnapshot, column: Column | None, edit: ScheduleEdit) -> CommitPlan:
         """The commit that replaces a schedule; its occurrence timer is replaced whether or not its due time changes."""
         plan = ScheduleEditPlan(
-            shrunk=[(timer, None) for timer in snapshot.loaded_timers.occurrences_of(self.name)], kept=self, edit=edit
+            shrunk=[(timer, None) for timer in snapshot.loaded_timers.occurrences_of(self.name)], handle=self, edit=edit
         )
         if edit.after is None:
             plan.freed = [column] if column else []
@@ -110,13 +110,13 @@ class ScheduleEdit:
 class ScheduleEditPlan(CommitPlan):
     """A commit that changes one schedule."""
 
-    kept: ScheduleHandle
+    handle: ScheduleHandle
     edit: ScheduleEdit
 
     def was_done(self, row: str) -> Steps[bool]:
         """Whether the schedule has our mark, which firing keeps; raises OutcomeUnknown if it has another new mark."""
         before, after = self.edit.before, self.edit.after
-        column = yield from read_column(row, trigger_name(self.kept.name), exact=True)
+        column = yield from read_column(row, trigger_name(self.handle.name), exact=True)
         found = decode_schedule(row, column.value) if column else None
         if after is None:
             return (yield from self._was_removed(row, found))
@@ -125,7 +125,9 @@ class ScheduleEditPlan(CommitPlan):
         ends_with_its_occurrences = found is None and after.origin is Origin.MESSAGE
         if (found.mark if found else None) == (before.mark if before else None) and not ends_with_its_occurrences:
             return False
-        message = f"row {row}: unknown whether schedule {self.kept.name!r} was changed: another process changed it too"
+        message = (
+            f"row {row}: unknown whether schedule {self.handle.name!r} was changed: another process changed it too"
+        )
         raise OutcomeUnknown(message)
 
     def _was_removed(self, row: str, found: Schedule | None) -> Steps[bool]:
@@ -135,11 +137,11 @@ class ScheduleEditPlan(CommitPlan):
         without its last message.
         """
         before = self.edit.before
-        if before is None or (found is not None and found.made == before.made):
+        if before is None or (found is not None and found.creation_nonce == before.creation_nonce):
             return before is None
         left = (yield from read_one(Named(row, tuple(self.messages)), exact=True)) if self.messages else []
         if left or before.origin is Origin.MESSAGE:
-            message = f"row {row}: unknown whether schedule {self.kept.name!r} was removed with its last message"
+            message = f"row {row}: unknown whether schedule {self.handle.name!r} was removed with its last message"
             raise OutcomeUnknown(message)
         return True
 
@@ -220,5 +222,5 @@ class _SchedulePages:
             self._left += [(middle, until), (first, middle)]
             return []
         if len(page) == _PAGE:
-            self._left.append((ids.behind(page[-1].name.id), until))
+            self._left.append((ids.after(page[-1].name.id), until))
         return page

@@ -36,7 +36,7 @@ from astyqueue.protocol.sending.key_state import (
     next_run_of,
     state_of_repeating,
 )
-from astyqueue.protocol.sending.unique import CANCELS, KeyHolder, checked, key_holder
+from astyqueue.protocol.sending.unique import CANCELS, UniqueSendResult, checked, result_of_kept_key
 from astyqueue.protocol.steps import Steps, read_column
 from astyqueue.store import Column, Put
 from astyqueue.text import iso
@@ -58,34 +58,34 @@ class RequestedSchedule:
     anchored: Trigger | None = None
 
 
-def save(kept: ScheduleHandle, wanted: RequestedSchedule, *, replaces: bool) -> Steps[Schedule]:
+def save(handle: ScheduleHandle, wanted: RequestedSchedule, *, replaces: bool) -> Steps[Schedule]:
     """Create a schedule or replace the one of its name; raises ScheduleTaken if it exists and `replaces` is false.
 
     A replacement with an equal trigger goes on as before. Another trigger starts again, but past occurrences are
     deducted from its count, unless that is counted from a start. Raises BadInput if a person's trigger has no
     occurrence from now on.
     """
-    mark = kept.process.nonce().hex()
+    mark = handle.process.nonce().hex()
     schedule: Schedule
 
     def plan(snapshot: RowSnapshot) -> Steps[CommitPlan | None]:
         nonlocal schedule
-        column, before = (yield from kept.found()) or (None, None)
+        column, before = (yield from handle.found()) or (None, None)
         if before is not None and not replaces:
-            raise ScheduleTaken(kept.name)
-        now = kept.process.now()
+            raise ScheduleTaken(handle.name)
+        now = handle.process.now()
         if wanted.origin is Origin.PEOPLE and (before is None or before.declared != wanted.trigger.document()):
-            _check_will_fire(kept.name, wanted.trigger, now)
+            _check_will_fire(handle.name, wanted.trigger, now)
         schedule = check_schedule(
-            made(kept.name, wanted, mark=mark, now=now) if before is None else _remade(before, wanted, now)
+            new_schedule(handle.name, wanted, mark=mark, now=now) if before is None else _remade(before, wanted, now)
         )
         if schedule == before:
             return None
-        plan = kept.edit(snapshot, column, ScheduleEdit(mark, before, schedule))
-        plan.freed += (yield from keys_of(kept.row, [before] if before else [])).values()  # no longer a message's own
+        plan = handle.edit(snapshot, column, ScheduleEdit(mark, before, schedule))
+        plan.freed += (yield from keys_of(handle.row, [before] if before else [])).values()  # no longer a message's own
         return plan
 
-    return (yield from kept.commit(plan)) or schedule
+    return (yield from handle.commit(plan)) or schedule
 
 
 def _check_will_fire(name: str, trigger: Trigger, now: int) -> None:
@@ -109,36 +109,36 @@ class RepeatingSend:
     `fired`: the occurrences that were sent at once.
     """
 
-    def __init__(self, kept: ScheduleHandle, wanted: RequestedSchedule, unique: Unique | None) -> None:
+    def __init__(self, handle: ScheduleHandle, wanted: RequestedSchedule, unique: Unique | None) -> None:
         """With `unique`, the schedule is made only if its key is free or is made free."""
         self.fired: list[FiredOccurrence] = []
-        self._kept = kept
+        self._handle = handle
         self._wanted = wanted
         self._unique = unique
-        self._mark = kept.process.nonce().hex()
-        self._holder: KeyHolder | None = None
+        self._mark = handle.process.nonce().hex()
+        self._result: UniqueSendResult | None = None
         self._replaced: MessageId | None = None
 
-    def carry_out(self) -> Steps[KeyHolder]:
+    def carry_out(self) -> Steps[UniqueSendResult]:
         """Create the schedule; returns its first run, or the message that keeps the key.
 
         Raises ScheduleTaken if the message has no unique key and a schedule of its name exists; raises BadInput, and
         stores nothing, if the trigger has no occurrence.
         """
-        applied = yield from CommitLoop(self._kept.process, RowSnapshot(self._kept.row, 1)).carry_out(self._plan)
+        applied = yield from CommitLoop(self._handle.process, RowSnapshot(self._handle.row, 1)).carry_out(self._plan)
         if not isinstance(applied, ScheduleEditPlan) or applied.edit.after is None:
-            return cast("KeyHolder", self._holder)  # a plan that changes nothing sets the holder
+            return cast("UniqueSendResult", self._result)  # a plan that changes nothing sets it
         schedule = applied.edit.after
         self.fired = fired(schedule, applied.edit.sent, schedule.created)
-        message = MessageId(self._kept.row, *(schedule.run or next_run_of(schedule)))
-        return KeyHolder(message, sent=True, replaced=self._replaced, repeats=True)
+        message = MessageId(self._handle.row, *(schedule.run or next_run_of(schedule)))
+        return UniqueSendResult(message, sent=True, replaced=self._replaced, repeats=True)
 
     def _plan(self, snapshot: RowSnapshot) -> Steps[CommitPlan | None]:
-        """Plan the schedule and its key, in place of the key's holder; None if that is to stay, or is leased."""
-        row, now = self._kept.row, self._kept.process.now()
-        column, before = (yield from self._kept.found()) or (None, None)
+        """Plan the schedule and its key, in place of the key's owner; None if that is to stay, or is leased."""
+        row, now = self._handle.row, self._handle.process.now()
+        column, before = (yield from self._handle.found()) or (None, None)
         if before is not None and (self._unique is None or before.origin is not Origin.MESSAGE):
-            raise ScheduleTaken(self._kept.name)
+            raise ScheduleTaken(self._handle.name)
         key = (yield from self._key()) if self._unique else FREE
         if any(one and one.mark == self._mark for one in (before, key.repeats and key.repeats.schedule)):
             return None  # an earlier commit of this send, without an answer, was carried out
@@ -148,18 +148,18 @@ class RepeatingSend:
         stays = (
             in_the_way
             if self._unique not in CANCELS
-            else [state for state in in_the_way if state.in_hand(snapshot, now)]
+            else [state for state in in_the_way if state.is_leased(snapshot, now)]
         )
-        if holder := key_holder(row, stays[0]) if stays else None:
-            self._holder = holder
+        if result := result_of_kept_key(row, stays[0]) if stays else None:
+            self._result = result
             return None
         return self._take_over(snapshot, column, before, key=key, in_the_way=in_the_way)
 
     def _key(self) -> Steps[KeyState]:
         """The state of its key; raises BadInput for another key of the same hash."""
-        column = yield from read_column(self._kept.row, key_name(self._kept.name))
-        states = yield from key_states(self._kept.row, [column] if column else [])
-        return checked(states.get(key_name(self._kept.name), FREE), self._kept.name)
+        column = yield from read_column(self._handle.row, key_name(self._handle.name))
+        states = yield from key_states(self._handle.row, [column] if column else [])
+        return checked(states.get(key_name(self._handle.name), FREE), self._handle.name)
 
     def _take_over(
         self,
@@ -171,11 +171,13 @@ class RepeatingSend:
         in_the_way: list[KeyState],
     ) -> CommitPlan:
         """The commit that writes the schedule, and cancels the messages that it replaces."""
-        row, now = self._kept.row, self._kept.process.now()
+        row, now = self._handle.row, self._handle.process.now()
         begun = _begun(
-            check_schedule(made(self._kept.name, self._wanted, mark=self._mark, now=now)), self._wanted.trigger, now
+            check_schedule(new_schedule(self._handle.name, self._wanted, mark=self._mark, now=now)),
+            self._wanted.trigger,
+            now,
         )
-        plan = self._kept.edit(snapshot, column, ScheduleEdit(self._mark, before, begun.schedule, begun.sent))
+        plan = self._handle.edit(snapshot, column, ScheduleEdit(self._mark, before, begun.schedule, begun.sent))
         for state in in_the_way:
             if state.repeats is None:
                 cancel(plan, snapshot, state)
@@ -185,9 +187,12 @@ class RepeatingSend:
                 )  # its schedule and occurrence timer are replaced anyway
         if self._unique:
             plan.taken.append(
-                (key.column, Put(key_name(self._kept.name), KeyOwningSchedule(self._kept.name, self._mark).encode()))
+                (
+                    key.column,
+                    Put(key_name(self._handle.name), KeyOwningSchedule(self._handle.name, self._mark).encode()),
+                )
             )
-        replaced = key_holder(row, in_the_way[0]) if in_the_way else None
+        replaced = result_of_kept_key(row, in_the_way[0]) if in_the_way else None
         self._replaced = replaced.id if replaced else None
         return plan
 
@@ -201,7 +206,7 @@ def _begun(schedule: Schedule, trigger: Trigger, now: int) -> Decision:
     return Decision(schedule) if begun.schedule.ended else begun
 
 
-def made(name: str, wanted: RequestedSchedule, *, mark: str, now: int) -> Schedule:
+def new_schedule(name: str, wanted: RequestedSchedule, *, mark: str, now: int) -> Schedule:
     """A new schedule that begins now; `mark` identifies it."""
     since = now - 1 if wanted.since is None else wanted.since
     anchored = wanted.anchored or wanted.trigger.anchored(now, seed=name)
@@ -212,7 +217,7 @@ def made(name: str, wanted: RequestedSchedule, *, mark: str, now: int) -> Schedu
         template=wanted.template,
         policies=wanted.policies,
         origin=wanted.origin,
-        made=mark,
+        creation_nonce=mark,
         mark=mark,
         created=now,
         last=since,
@@ -228,7 +233,7 @@ def _remade(before: Schedule, wanted: RequestedSchedule, now: int) -> Schedule:
     last = max(before.last, now - 1)
     handled = before.occurrences if _count_in(before.declared) is not None else 0
     begin = max(last, now)
-    anchored = _less(wanted.trigger, handled, begin, last).anchored(begin, seed=before.name)
+    anchored = _with_remaining_count(wanted.trigger, handled, begin, last).anchored(begin, seed=before.name)
     return replace(
         schedule,
         declared=declared,
@@ -246,14 +251,14 @@ def _count_in(document: object) -> object:
     return document.get("count") or _count_in(document.get("trigger"))
 
 
-def _less(trigger: Trigger, handled: int, begin: int, last: int) -> Trigger:
-    """The trigger with a count that is yet to begin reduced by the occurrences handled; at 0 none is left after `last`.
+def _with_remaining_count(trigger: Trigger, handled: int, begin: int, last: int) -> Trigger:
+    """The trigger with its count reduced by the `handled` occurrences; at 0 it has none after `last`.
 
-    A count from a start has the occurrences before `begin` in it already. One that begins anew may begin with `last`,
-    which is handled.
+    A count with a start is left alone, because the occurrences before `begin` are in it. A trigger that starts anew may
+    repeat `last`, which was handled: then it counts one more.
     """
     if isinstance(trigger, Excluding):
-        return trigger.but(trigger=_less(trigger.trigger, handled, begin, last))
+        return trigger.but(trigger=_with_remaining_count(trigger.trigger, handled, begin, last))
     if not isinstance(trigger, Every | Cron) or trigger.count is None or trigger.start_us is not None:
         return trigger
     if trigger.count <= handled:

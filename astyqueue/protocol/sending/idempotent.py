@@ -55,8 +55,9 @@ def idempotent_message(value: bytes, priority: int, id_: Id, *, seconds: int = R
     return IdempotentMessage(priority, id_, encode(repeatable, to_json(envelope.body)))
 
 
-def composed(value: bytes, priority: int, id_: Id, *, seconds: int = REMEMBERED) -> IdempotentMessage:
+def idempotent_from_encoded(value: bytes, priority: int, id_: Id, *, seconds: int = REMEMBERED) -> IdempotentMessage:
     """As `idempotent_message`, but much cheaper: for a value just encoded, without a group and not repeatable yet."""
+    # the value is a JSON array that ends with the body; `unique` (false) and `repeatable` are its next fields
     return IdempotentMessage(priority, id_, b"%b,false,%b]" % (value[:-1], to_json(_repeatable_for(seconds))))
 
 
@@ -83,14 +84,14 @@ class IdempotentSender:
     def __init__(self, process: Client, row: str) -> None:
         """Create a sender; it reads the row's header with its first send."""
         self._process = process
-        self._raising = CommitLoop(process, RowSnapshot(row, 1), load_header)
+        self._commits = CommitLoop(process, RowSnapshot(row, 1), load_header)
 
     def send(self, wanted: Sequence[IdempotentMessage]) -> Steps[list[IdempotentMessage]]:
         """As `send_idempotent`, but returns the messages that were written."""
         sent: list[IdempotentMessage] = []
         for places in batches_within([len(one.value) for one in wanted]):
             part = wanted[places]
-            plan = yield from self._raising.carry_out(_Inserting(self._process, part).plan)
+            plan = yield from self._commits.carry_out(_Inserting(self._process, part).plan)
             put = {put.name for put in plan.puts} if plan else set()
             sent += [one for one in part if message_name(one.priority, one.id) in put]
         return sent
@@ -153,7 +154,7 @@ class BatchRecord(NamedTuple):
 def begin_batch(process: Client, *, queue: str, source: str, batch: str) -> Steps[BatchRecord]:
     """The record of a batch as its first process wrote it; writes it if there is none.
 
-    Raises StoreUnavailable after 50 attempts that were refused or had an unknown outcome.
+    Raises StoreUnavailable after 50 refused attempts, or OutcomeUnknown if the outcome of one of them is unknown.
     """
     row, began = batches_row(queue, source), _encode(BatchRecord(process.now(), ended=False))
     cell = yield from update(

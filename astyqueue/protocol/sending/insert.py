@@ -1,4 +1,7 @@
-"""Sending: a blind insert. A producer does not read, and neither waits for other processes nor conflicts with them."""
+"""Sending: a blind insert, which neither reads nor conflicts.
+
+Only a send that ended a minute late commits once more, to list its messages.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,8 @@ from astyqueue.structured_log import log_event
 from astyqueue.units import SECOND
 
 _log: Final = logging.getLogger("astyqueue.queue")
-#: A send that ends this long after its id's time may be behind every cursor, so it is listed in a timer.
+#: A send that ends this long after its id's time is also listed in a timer: only the last late scan, ten minutes
+#: behind, would still find it, and no scan if it is later still.
 LATE: Final = 60 * SECOND
 #: Attempts of a send with unknown outcome, unchanged, before OutcomeUnknown is raised.
 _TRIES: Final = 3

@@ -42,7 +42,7 @@ class KeyState(NamedTuple):
     owner: KeyOwner | None = None
     repeats: RepeatingMessage | None = None
 
-    def in_hand(self, snapshot: RowSnapshot, now: int) -> bool:
+    def is_leased(self, snapshot: RowSnapshot, now: int) -> bool:
         """Whether the message is leased, by all timers of the row; one that was given back by a mark is not."""
         leased = [timer for timer in snapshot.loaded_timers.in_state(State.LEASED) if timer.due > now]
         return self.owner is not None and any(entry.id == self.owner.id for timer in leased for entry in timer.entries)
@@ -94,7 +94,9 @@ def _schedules(
     columns = (yield from read_one(Named(row, names), exact=True)) if names else []
     found = [(column, decode_schedule(row, column.value)) for column in columns]
     return {
-        KeyOwningSchedule(one.name, one.made): (column, one) for column, one in found if one.origin is Origin.MESSAGE
+        KeyOwningSchedule(one.name, one.creation_nonce): (column, one)
+        for column, one in found
+        if one.origin is Origin.MESSAGE
     }
 
 
@@ -113,7 +115,7 @@ def _living(row: str, messages: Iterable[Run]) -> Steps[set[Id]]:
 def keys_of(row: str, schedules: Iterable[Schedule]) -> Steps[dict[str, Column]]:
     """The columns of the keys that these schedules own, by the schedules' names."""
     wanted = {
-        key_name(one.name): KeyOwningSchedule(one.name, one.made)
+        key_name(one.name): KeyOwningSchedule(one.name, one.creation_nonce)
         for one in schedules
         if one.origin is Origin.MESSAGE and one.template.key
     }

@@ -62,8 +62,8 @@ class UniqueMessage(NamedTuple):
         return Put(message_name(self.priority, self.id), self.value)
 
 
-class KeyHolder(NamedTuple):
-    """The message that has a key, whether it was sent by this call, and the message that was cancelled for it.
+class UniqueSendResult(NamedTuple):
+    """The message that has the key now, whether it was sent by this call, and the message that was cancelled for it.
 
     `repeats`: it is repeated by a schedule; the id is that of its run, or of the next run, which does not exist yet.
     """
@@ -74,9 +74,13 @@ class KeyHolder(NamedTuple):
     repeats: bool = False
 
 
-def key_holder(row: str, state: KeyState) -> KeyHolder | None:
-    """The holder of a key in this state; None if the key is free."""
-    return KeyHolder(state.owner.message(row), sent=False, repeats=state.repeats is not None) if state.owner else None
+def result_of_kept_key(row: str, state: KeyState) -> UniqueSendResult | None:
+    """The result for a message that is not sent, because its key is in this state; None if the key is free."""
+    return (
+        UniqueSendResult(state.owner.message(row), sent=False, repeats=state.repeats is not None)
+        if state.owner
+        else None
+    )
 
 
 def checked(state: KeyState, key: str) -> KeyState:
@@ -88,25 +92,25 @@ def checked(state: KeyState, key: str) -> KeyState:
     return state
 
 
-def send_unique(process: Client, row: str, wanted: Sequence[UniqueMessage]) -> Steps[dict[str, KeyHolder]]:
-    """Send the messages whose keys are free, in one commit; returns the holder of each key. All keys must differ."""
+def send_unique(process: Client, row: str, wanted: Sequence[UniqueMessage]) -> Steps[dict[str, UniqueSendResult]]:
+    """Send the messages whose keys are free, in one commit; returns the result for each key. All keys must differ."""
     sending = _Unique(process, row, wanted)
     yield from sending.carry_out()
-    return sending.holders
+    return sending.results
 
 
 def send_replacing(
     process: Client, row: str, wanted: UniqueMessage, *, keeps_due: bool, supersedes: bool = False
-) -> Steps[KeyHolder]:
-    """Send a message in place of the one that has its key; returns the key's holder. A leased message is not replaced.
+) -> Steps[UniqueSendResult]:
+    """Send a message in place of the one that has its key. A leased message is not replaced.
 
     With `keeps_due` it is due when the replaced message was, if that is in the future. With `supersedes` it is also
     sent while the other one is leased, which is then not delivered again; a repeated message is not replaced.
     """
     sending = _Replacing(process, row, wanted, keeps_due=keeps_due, supersedes=supersedes)
     yield from sending.carry_out()
-    holder = sending.holders[wanted.key]
-    return holder._replace(replaced=sending.replaced) if holder.sent else holder
+    result = sending.results[wanted.key]
+    return result._replace(replaced=sending.replaced) if result.sent else result
 
 
 class _Planned(NamedTuple):
@@ -117,10 +121,10 @@ class _Planned(NamedTuple):
 
 
 class _Sending(HeaderCommits[_Planned]):
-    """One send, repeated until it is applied; `holders` has the message of each key."""
+    """One send, repeated until it is applied; `results` has the message of each key."""
 
     def __init__(self, process: Client, row: str) -> None:
-        self.holders: dict[str, KeyHolder] = {}
+        self.results: dict[str, UniqueSendResult] = {}
         self._process = process
         self._row = row
         self._header: bytes | None = None
@@ -147,7 +151,7 @@ class _Sending(HeaderCommits[_Planned]):
             if self._unknown is None or isinstance(error, OutcomeUnknown):
                 raise
             raise self._unknown from error
-        self.holders |= {one.key: KeyHolder(one.owner.message(self._row), sent=True) for one in self._tried}
+        self.results |= {one.key: UniqueSendResult(one.owner.message(self._row), sent=True) for one in self._tried}
         long_ago = ids.first_at(self._process.now() - LATE)
         if late := [one.put.name for one in self._tried if one.id < long_ago]:
             yield from register_late(self._process, self._row, late)
@@ -199,11 +203,11 @@ class _Sending(HeaderCommits[_Planned]):
         if self._unknown is None:
             return False
         if any(self._states.get(key_name(one.key), FREE).owner == one.owner for one in self._tried):
-            return self._process.read_back(self._row, "send", applied=True)
+            return self._process.report_read_back(self._row, "send", applied=True)
         if self._header != self._against:
             raise self._unknown
         if not self._is_read_back:
-            self._process.read_back(self._row, "send", applied=False)
+            self._process.report_read_back(self._row, "send", applied=False)
         self._is_read_back = True
         return False
 
@@ -227,7 +231,7 @@ class _Unique(_Sending):
 
     def _plan(self) -> _Planned | None:
         states = [(one, self._state(one)) for one in self._wanted]
-        self.holders = {one.key: holder for one, state in states if (holder := key_holder(self._row, state))}
+        self.results = {one.key: result for one, state in states if (result := result_of_kept_key(self._row, state))}
         free = [(one, state) for one, state in states if state.owner is None]
         if not free:
             return None
@@ -259,15 +263,15 @@ class _Replacing(_Sending):
         if self._header != self._snapshot.loaded_header.value:
             return _Planned([], None)
         state = self._state(self._wanted)
-        holder = key_holder(self._row, state)
-        in_hand = state.in_hand(self._snapshot, self._process.now())
-        if holder and (state.repeats if self._supersedes else in_hand):
-            self.holders = {self._wanted.key: holder}
+        result = result_of_kept_key(self._row, state)
+        is_leased = state.is_leased(self._snapshot, self._process.now())
+        if result and (state.repeats if self._supersedes else is_leased):
+            self.results = {self._wanted.key: result}
             return None
-        self.replaced = holder.id if holder and not in_hand else None
+        self.replaced = result.id if result and not is_leased else None
         sent = self._in_place_of(state.owner)
         plan = RemovalPlan(taken=[(state.column, Put(key_name(sent.key), sent.owner.encode()))], puts=[sent.put])
-        if state.owner and in_hand:
+        if state.owner and is_leased:
             supersede(plan, self._snapshot, state.owner)
         else:
             cancel(plan, self._snapshot, state)

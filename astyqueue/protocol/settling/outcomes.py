@@ -30,7 +30,7 @@ from astyqueue.store import Name, Put
 class Ack(NamedTuple):
     """Done: the message is deleted, with the columns that belong to it, and its follow-ups in the same row are sent."""
 
-    along: SettleEffects = NOTHING
+    effects: SettleEffects = NOTHING
     follow_ups: tuple[Put, ...] = ()
 
 
@@ -43,7 +43,7 @@ class Reject(NamedTuple):
     kind: str
     reason: str
     spent: int
-    along: SettleEffects = NOTHING
+    effects: SettleEffects = NOTHING
 
 
 class Release(NamedTuple):
@@ -73,7 +73,7 @@ def columns_changed_by(wanted: Outcomes) -> int:
     changing = [outcome for outcome in wanted.values() if not isinstance(outcome, Extend)]
     others = [outcome for outcome in changing if outcome is not ACK and isinstance(outcome, Ack | Reject)]
     follow_ups = sum(weight_of(outcome.follow_ups) for outcome in others if isinstance(outcome, Ack))
-    return len(changing) + sum(2 - outcome.along.count(None) for outcome in others) + follow_ups
+    return len(changing) + sum(2 - outcome.effects.count(None) for outcome in others) + follow_ups
 
 
 #: Columns of follow-ups in one commit, where a column counts once more for each `_HEAVY` bytes: 500 KiB in all. A
@@ -96,8 +96,8 @@ class SettlePlan:
     """The changes that outcomes make to one timer: computed, not yet committed.
 
     `left`: the timer that remains. `dropped`: superseded messages that were given back, and are deleted instead.
-    `written`: marks of settled messages, and follow-ups. `raised`: after a header commit, the previous header and the
-    one it wrote.
+    `written`: marks of settled messages, and follow-ups. `header_change`: after a header commit, the header before it
+    and the one it wrote.
     """
 
     timer: Timer
@@ -109,7 +109,7 @@ class SettlePlan:
     sooner: list[Timer] = field(default_factory=list)
     freed: list[Name] = field(default_factory=list)
     written: list[Put] = field(default_factory=list)
-    raised: tuple[bytes | None, Header] | None = field(default=None, compare=False)
+    header_change: tuple[bytes | None, Header] | None = field(default=None, compare=False)
 
     def add_to(self, change: RowTransaction) -> None:
         """Add it to a transaction; with `sooner` timers, that must be a header commit."""
@@ -124,17 +124,17 @@ class SettlePlan:
     def ack(self, entry: Entry, outcome: Ack) -> None:
         """Delete the message and send its follow-ups; free its key and write its mark, if it has them."""
         self.acked.append(message_name(entry.priority, entry.id))
-        if outcome.along.frees is not None and not entry.superseded:
-            self.freed.append(outcome.along.frees)
-        if outcome.along.mark is not None:
-            self.written.append(outcome.along.mark)
+        if outcome.effects.frees is not None and not entry.superseded:
+            self.freed.append(outcome.effects.frees)
+        if outcome.effects.mark is not None:
+            self.written.append(outcome.effects.mark)
         self.written.extend(outcome.follow_ups)
 
-    def reject(self, entry: Entry, dead: Dead, along: SettleEffects) -> None:
+    def reject(self, entry: Entry, dead: Dead, effects: SettleEffects) -> None:
         """Dead-letter the message and free its key. It needs no mark: an idempotent send finds the message itself."""
         self.dead[dead_name(entry.priority, entry.id)] = dead.encode()
-        if along.frees is not None and not entry.superseded:
-            self.freed.append(along.frees)
+        if effects.frees is not None and not entry.superseded:
+            self.freed.append(effects.frees)
 
     @property
     def floor(self) -> int | None:
@@ -145,11 +145,11 @@ class SettlePlan:
     def timer_change(self) -> TimerChange:
         """The same change, for the snapshot of the row."""
         successors = *filter(None, [self.left]), *self.moved, *self.sooner
-        return TimerChange(self.timer, successors, tuple(name.id for name in self.dead), self.raised)
+        return TimerChange(self.timer, successors, tuple(name.id for name in self.dead), self.header_change)
 
     @property
     def decided(self) -> list[Id]:
-        """The messages of the timer that have an outcome in this plan, or that no process wanted to settle."""
+        """The messages of the timer that have an outcome in this plan."""
         kept = {entry.id for entry in self.left.entries} if self.left else frozenset[Id]()
         return [entry.id for entry in self.timer.entries if entry.id not in kept]
 
@@ -181,11 +181,11 @@ def plan_settle(process: Client, timer: Timer, wanted: Outcomes, *, marking: boo
     Acks whose follow-ups do not fit into one commit are left for the next. With `marking`, messages due before the
     timer get a mark in it instead of a timer of their own.
     """
-    worked = SettlePlan(timer, None)
+    settle_plan = SettlePlan(timer, None)
     others = [entry for entry in timer.entries if wanted.get(entry.id) is not ACK]
     if not others and not timer.marks and len(wanted) == len(timer.entries):
-        worked.acked = [message_name(entry.priority, entry.id) for entry in timer.entries]
-        return worked
+        settle_plan.acked = [message_name(entry.priority, entry.id) for entry in timer.entries]
+        return settle_plan
     kept: list[Entry] = []
     least = timer.due + 1
     extended: dict[int, list[Entry]] = {}
@@ -198,12 +198,12 @@ def plan_settle(process: Client, timer: Timer, wanted: Outcomes, *, marking: boo
         elif isinstance(outcome, Extend):
             extended.setdefault(max(outcome.until, least), []).append(entry)
         elif isinstance(outcome, Ack):
-            worked.ack(entry, outcome)
+            settle_plan.ack(entry, outcome)
         elif isinstance(outcome, Reject):
             dead = Dead(process.now(), outcome.spent, outcome.kind, outcome.reason, timer.nonce.hex())
-            worked.reject(entry, dead, outcome.along)
+            settle_plan.reject(entry, dead, outcome.effects)
         elif entry.superseded:
-            worked.dropped.append(message_name(entry.priority, entry.id))
+            settle_plan.dropped.append(message_name(entry.priority, entry.id))
         else:
             released.append(Move(outcome.state, outcome.due, (entry._replace(spent=outcome.spent),)))
     sooner = [move for move in released if move.due < least]
@@ -213,11 +213,11 @@ def plan_settle(process: Client, timer: Timer, wanted: Outcomes, *, marking: boo
     if marking:
         marks += tuple(chain.from_iterable(map(_marks, sooner)))
     else:
-        worked.sooner = _timers(process, timer, sooner)
-    worked.moved = _timers(process, timer, later)
+        settle_plan.sooner = _timers(process, timer, sooner)
+    settle_plan.moved = _timers(process, timer, later)
     if kept or marks:
-        worked.left = encoded(replace(timer, entries=tuple(kept), marks=marks))
-    return worked
+        settle_plan.left = encoded(replace(timer, entries=tuple(kept), marks=marks))
+    return settle_plan
 
 
 def _without_excess(timer: Timer, wanted: Outcomes) -> Outcomes:

@@ -151,14 +151,14 @@ def redrive_page(
 ) -> Steps[RedriveReport]:
     """Put dead letters back, or with `dry_run` only count them."""
     history, why = core.claimer.history, "forced" if force else ""
-    telling = [] if dry_run else (yield from history.of_command(Kind.REDRIVEN, letters, why=why))
+    events = [] if dry_run else (yield from history.of_command(Kind.REDRIVEN, letters, why=why))
     back: list[MessageId] = []
     try:
         report = yield from stored.redrive(core.process, letters, force=force, dry_run=dry_run, on_redriven=back.extend)
     except StoreError:
-        yield from history.tell(_events_of(back, telling))  # other rows were done before this one failed
+        yield from history.write_or_buffer(_events_of(back, events))  # other rows were done before this one failed
         raise
-    yield from history.tell(_events_of(back, telling))
+    yield from history.write_or_buffer(_events_of(back, events))
     if back:
         yield from core.claimer.announce([(row, None) for row in {id_.row for id_ in back}])
     return report

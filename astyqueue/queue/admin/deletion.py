@@ -50,9 +50,9 @@ def _delete_all(core: QueueRuntime, key: str) -> Steps[bool]:
 
 def delete_message(core: QueueRuntime, message: MessageId) -> Steps[bool]:
     """Remove a message in any state; True if it existed."""
-    telling = yield from core.claimer.history.of_command(Kind.CANCELLED, [message], why="deleted")
+    events = yield from core.claimer.history.of_command(Kind.CANCELLED, [message], why="deleted")
     deleted = yield from delete_stored(core.process, message)
-    yield from core.claimer.history.tell(telling if deleted else ())
+    yield from core.claimer.history.write_or_buffer(events if deleted else ())
     call_after_delete(core.hooks, [message] if deleted else [], "deleted")
     return deleted
 

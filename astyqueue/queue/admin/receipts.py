@@ -56,7 +56,7 @@ def settle(core: QueueRuntime, receipt: Receipt | str, outcome_of: Callable[[Rec
     outcome, history = outcome_of(held), core.claimer.history
     envelope = yield from _envelope(core, held.message, outcome)
     if isinstance(outcome, Ack | Reject) and envelope is not None:
-        outcome = outcome._replace(along=settle_effects(priority, id_, envelope))
+        outcome = outcome._replace(effects=settle_effects(priority, id_, envelope))
     timer = yield from _timer(core, held)
     events: Sequence[Event] = ()
     delivery: BaseDelivery | None = None
@@ -68,7 +68,7 @@ def settle(core: QueueRuntime, receipt: Receipt | str, outcome_of: Callable[[Rec
     yield from history.write(events)
     settled = yield from settle_stored(core.process, row, SettleRequest(timer, {id_: outcome}))
     if settled.lost:
-        history.lost(events)
+        history.mark_lost(events)
         yield from history.flush()
         raise LeaseLost([str(held)])
     if delivery is not None:
@@ -95,7 +95,7 @@ def _is(entry: Entry, held: Receipt) -> bool:
 
 def _envelope(core: QueueRuntime, message: MessageId, outcome: Outcome) -> Steps[Envelope | None]:
     """The envelope of a message, if the outcome, the history or a hook needs it."""
-    if not (isinstance(outcome, Ack | Reject) or core.hooks or core.claimer.history.tells(outcome)):
+    if not (isinstance(outcome, Ack | Reject) or core.hooks or core.claimer.history.kept_kinds(outcome)):
         return None
     found = yield from browse.contents([message])
     return found[message].envelope if message in found else None

@@ -88,6 +88,7 @@ def _name_of(key: str) -> str:
 
 def _has_sent(schedule: Schedule, message: MessageId) -> bool:
     """Whether the schedule is a message's own and sent this message for one of its occurrences."""
+    # the last eight bytes of a derived id come from the schedule's name and nonce alone
     return schedule.origin is Origin.MESSAGE and run_of(schedule, 0).id[8:] == message.id[8:]
 
 
@@ -101,13 +102,13 @@ def save(core: QueueRuntime, name: str, planned: ScheduleRequest, *, replaces: b
     """Create a schedule or, with `replaces`, replace the one of this name."""
     _check_trigger(planned.trigger)
     yield from core.settings_sync.time.follow()
-    kept = handle_of(core, name)
+    handle = handle_of(core, name)
     template = template_of(core, planned.message)
     wanted = RequestedSchedule(
         planned.trigger, template, planned.policies, planned.origin, since=planned.since, anchored=planned.anchored
     )
-    schedule = yield from schedule_definition.save(kept, wanted, replaces=replaces)
-    yield from core.claimer.announce([(kept.row, None)])
+    schedule = yield from schedule_definition.save(handle, wanted, replaces=replaces)
+    yield from core.claimer.announce([(handle.row, None)])
     return schedule
 
 
@@ -126,15 +127,15 @@ def template_of(core: QueueRuntime, message: Message) -> Template:
         problem = f"expires={message.expires!r}: it counts from each firing of a schedule, so give a duration"
         raise BadInput(problem)
     most = min(BODY_BYTES, core.settings.behaviour.body_bytes)
-    composer = MessageEncoder(core.settings, core.process.now())
-    composed = composer.compose(_SHORTEST, replace(message, body=_SHORTEST))  # the body itself is checked below
-    envelope = decode(composed.value)
+    encoder = MessageEncoder(core.settings, core.process.now())
+    prepared = encoder.prepare(_SHORTEST, replace(message, body=_SHORTEST))  # the body itself is checked below
+    envelope = decode(prepared.value)
     expires = core.settings.behaviour.life if message.expires is None else as_microseconds(message.expires)
     headers = envelope.headers or {}
     body = encode_body(message.body, most, limited_by="a schedule", raised_to=BODY_BYTES)
     return Template(
         body=body,
-        priority=composed.priority,
+        priority=prepared.priority,
         key=envelope.key,
         headers=headers,
         expires=expires,
@@ -179,25 +180,25 @@ def send_recurring(core: QueueRuntime, message: Message, trigger: Trigger, polic
     template = template_of(core, replace(message, unique=None))
     yield from core.settings_sync.time.follow()
     process = core.process
-    kept = handle_of(core, f"message {process.nonce().hex()}" if message.key is None else _name_of(message.key))
-    repeating = RepeatingSend(kept, RequestedSchedule(trigger, template, policies, Origin.MESSAGE), unique)
+    handle = handle_of(core, f"message {process.nonce().hex()}" if message.key is None else _name_of(message.key))
+    repeating = RepeatingSend(handle, RequestedSchedule(trigger, template, policies, Origin.MESSAGE), unique)
     try:
         if unique is None:
-            holder = yield from repeating.carry_out()
+            result = yield from repeating.carry_out()
         else:
-            holder = yield from sent_or_kept(process, repeating.carry_out, key=kept.name, unique=unique)
+            result = yield from sent_or_kept(process, repeating.carry_out, key=handle.name, unique=unique)
     except ScheduleTaken as error:
         raise ScheduleTaken(error.name, is_key=True) from error
-    if holder.sent:
+    if result.sent:
         history = core.claimer.history
         events = history.events
         replaced = (
-            [events.of_order(Kind.CANCELLED, holder.replaced, kept.name, why="replaced")] if holder.replaced else []
+            [events.of_command(Kind.CANCELLED, result.replaced, handle.name, why="replaced")] if result.replaced else []
         )
-        sent = [*events.of_scheduled(kept.row, repeating.fired), *events.of_firing(kept.row, repeating.fired)]
-        yield from history.tell([*replaced, *sent])
-        yield from core.claimer.announce([(kept.row, None)])
-    return Sent(holder.id, holder.sent)
+        sent = [*events.of_scheduled(handle.row, repeating.fired), *events.of_firing(handle.row, repeating.fired)]
+        yield from history.write_or_buffer([*replaced, *sent])
+        yield from core.claimer.announce([(handle.row, None)])
+    return Sent(result.id, result.sent)
 
 
 def stop(core: QueueRuntime, key: str) -> Steps[bool]:
@@ -213,32 +214,32 @@ def pause(core: QueueRuntime, name: str, why: str) -> Steps[Schedule]:
     if not check_text(why, "why a schedule is paused"):
         problem = f"why schedule {name!r} is paused is empty: give a reason, or leave it out"
         raise BadInput(problem)
-    kept = handle_of(core, name)
+    handle = handle_of(core, name)
     with _existing(core, name):
-        schedule = yield from stored.pause(kept, why)
-    yield from core.claimer.announce([(kept.row, None)])
+        schedule = yield from stored.pause(handle, why)
+    yield from core.claimer.announce([(handle.row, None)])
     return schedule
 
 
 def resume(core: QueueRuntime, name: str) -> Steps[Schedule]:
     """Resume a schedule with its next occurrence from now on."""
-    kept, history = handle_of(core, name), core.claimer.history
+    handle, history = handle_of(core, name), core.claimer.history
     with _existing(core, name):
-        schedule = yield from stored.resume(kept, lambda one: trigger_of(core, one))
-    yield from history.tell(history.events.of_skipping(stored.passed_over(schedule)))
-    yield from core.claimer.announce([(kept.row, None)])
+        schedule = yield from stored.resume(handle, lambda one: trigger_of(core, one))
+    yield from history.write_or_buffer(history.events.of_skipping(stored.passed_over(schedule)))
+    yield from core.claimer.announce([(handle.row, None)])
     return schedule
 
 
 def run_now(core: QueueRuntime, name: str) -> Steps[Schedule]:
     """Send a message of a schedule now, besides its occurrences."""
-    kept, history = handle_of(core, name), core.claimer.history
+    handle, history = handle_of(core, name), core.claimer.history
     with _existing(core, name):
-        schedule = yield from stored.run_now(kept)
+        schedule = yield from stored.run_now(handle)
     asked_for = schedule.history[-1]
     sent = fired(schedule, {asked_for.occurrence: asked_for.run} if asked_for.run else {}, asked_for.at)
-    yield from history.tell(history.events.of_scheduled(kept.row, sent))
-    yield from core.claimer.announce([(kept.row, None)])
+    yield from history.write_or_buffer(history.events.of_scheduled(handle.row, sent))
+    yield from core.claimer.announce([(handle.row, None)])
     return schedule
 
 
@@ -265,25 +266,25 @@ def _check_is_past(core: QueueRuntime, trigger: Trigger, begin: int, end: int) -
 def backfill(core: QueueRuntime, name: str, since: datetime, until: datetime) -> Steps[int]:
     """Send a message for each occurrence of a range; returns the number. BadInput if one of them is in the future."""
     yield from core.settings_sync.time.follow()
-    kept, history = handle_of(core, name), core.claimer.history
+    handle, history = handle_of(core, name), core.claimer.history
     schedule = yield from show(core, name)
     trigger, begin, end = trigger_of(core, schedule), instant_of(since), instant_of(until)
     _check_is_past(core, trigger, begin, end)
     occurrences = stored.occurrences_between(trigger, begin, end)
     for part in stored.in_commits(schedule, occurrences):
         with saying_how_far(partial(_backfilled, occurrences.index(part[0]), occurrences)), _existing(core, name):
-            sent = yield from stored.backfill(kept, part)
-        yield from history.tell(history.events.of_scheduled(kept.row, sent))
-        yield from core.claimer.announce([(kept.row, None)])
+            sent = yield from stored.backfill(handle, part)
+        yield from history.write_or_buffer(history.events.of_scheduled(handle.row, sent))
+        yield from core.claimer.announce([(handle.row, None)])
     return len(occurrences)
 
 
 def remove(core: QueueRuntime, name: str, *, with_run: bool = False) -> Steps[Schedule | None]:
     """Remove a schedule and, with `with_run`, its last message; returns the removed schedule."""
-    kept = handle_of(core, name)
-    removal = yield from stored.remove(kept, with_run=with_run)
+    handle = handle_of(core, name)
+    removal = yield from stored.remove(handle, with_run=with_run)
     call_after_delete(core.hooks, [removal.message] if removal.message else [], "deleted")
-    yield from core.claimer.announce([(kept.row, None)])
+    yield from core.claimer.announce([(handle.row, None)])
     return removal.schedule
 
 
@@ -292,9 +293,9 @@ def delete(core: QueueRuntime, name: str) -> Steps[bool]:
     try:
         return (yield from remove(core, name)) is not None
     except Undecodable:
-        kept = handle_of(core, name)
-        discarded = yield from stored.discard(kept.process, kept.row, trigger_name(name))
-        yield from core.claimer.announce([(kept.row, None)])
+        handle = handle_of(core, name)
+        discarded = yield from stored.discard(handle.process, handle.row, trigger_name(name))
+        yield from core.claimer.announce([(handle.row, None)])
         return discarded
 
 

@@ -19,7 +19,7 @@ _log: Final = logging.getLogger("astyqueue.queue")
 
 
 class AtMostOnceBuffer:
-    """Delivers them, and keeps those whose waiter has left for the next waiter of this process.
+    """Delivers messages that are delivered at most once, and keeps those whose waiter has left for the next one here.
 
     They are lost with the process, as at most once allows. Those lost because the queue is closed, or because they
     expired before a waiter came, are counted as `dropped`.

@@ -20,7 +20,6 @@ from astyqueue.errors import StoreError, Undecodable
 from astyqueue.protocol.settling.outcomes import Outcome
 from astyqueue.protocol.steps import Client, Steps
 from astyqueue.queue.consuming.at_most_once import AtMostOnceBuffer
-from astyqueue.queue.consuming.emptying import Emptying
 from astyqueue.queue.consuming.expiry_sweep import ExpirySweep
 from astyqueue.queue.consuming.firing import ScheduleFiring
 from astyqueue.queue.consuming.follow_up_sending import FollowUpSending
@@ -31,6 +30,7 @@ from astyqueue.queue.consuming.outcome_recorder import OutcomeRecorder
 from astyqueue.queue.consuming.process_permit import ClaimPermission, ProcessPermit
 from astyqueue.queue.consuming.row_worker import RowWorker, returned
 from astyqueue.queue.consuming.settle_buffer import SettleBuffer
+from astyqueue.queue.consuming.suspect_wait import SuspectWait
 from astyqueue.queue.consuming.waiters import Shares, Waiters
 from astyqueue.queue.delivery.base_delivery import BaseDelivery, Waiter
 from astyqueue.queue.history_writer import HistoryWriter
@@ -84,7 +84,7 @@ class Claimer:
         self._waiters = Waiters(clock)
         self._at_most_once = AtMostOnceBuffer(self._waiters, self.stats, notifier)
         self.permit = permit = ProcessPermit(process, clock, settings_sync)
-        self._permission = ClaimPermission(permit, process, scheduler, self.leases, emptying=Emptying(clock))
+        self._permission = ClaimPermission(permit, process, scheduler, self.leases, suspect_wait=SuspectWait(clock))
         self._work = RowWorker(
             process=process,
             scheduler=scheduler,
@@ -100,7 +100,7 @@ class Claimer:
             follow_ups=FollowUpSending(process, recorder, self.announce),
             permit=permit,
             expiry=ExpirySweep(process, clock, settings_sync, recorder),
-            emptying=self._permission.emptying,
+            suspect_wait=self._permission.suspect_wait,
         )
         self._resting = LeaderWait(clock, self._work)
         self._claimed_last = False
@@ -109,13 +109,13 @@ class Claimer:
     def announce(self, rows: Sequence[tuple[str, int | None]], *, frees_group: bool = False) -> Steps[None]:
         """Have consumers of this and of other processes scan rows to which a thread of this process sent messages.
 
-        Each row has the moment at which the first is due; None: its header was changed, or a settle `frees_group`.
+        Each row has the due moment of its first new message; None: its header was changed, or a settle freed a group.
         """
         for row, moment in rows:
             if moment is None:
                 self.changed(row)
             else:
-                self._scheduler.due(row, moment, self._process.now())
+                self._scheduler.report_due(row, moment, self._process.now())
                 self.wake()
         yield from self._doorbell.ring([row for row, _ in rows], frees_group=frees_group)
 
@@ -126,11 +126,11 @@ class Claimer:
 
     def __repr__(self) -> str:
         """Its waiters, the messages that are leased to this process, and what waits for a commit."""
-        return f"<Claimer: {self._waiters!r}, {self.leases.in_hand} leased, {self._outcomes!r}>"
+        return f"<Claimer: {self._waiters!r}, {self.leases.leased_count} leased, {self._outcomes!r}>"
 
     def changed(self, row: str) -> None:
         """Have a row's header read again: this process changed it, but not through this claimer."""
-        self._scheduler.changed(row)
+        self._scheduler.report_changed(row)
         self.wake()
 
     def wake(self) -> None:
@@ -214,10 +214,10 @@ class Claimer:
 
     def _round(self, me: Wakeup, until: MonotonicUs | None) -> Steps[None]:
         """Do the most urgent work, or rest until there is some. Claims and settles take turns, so neither starves."""
-        self._scheduler.activity.take_calls()
+        self._scheduler.activity.take_wake_reasons()
         succeeded = yield from self._for_waiters(self._keep_up(), {})
         now = self._process.now()
-        if self._scheduler.begin_round(now, working=self.leases.in_hand > 0):
+        if self._scheduler.begin_round(now, working=self.leases.leased_count > 0):
             self.leases.set_back(now)
         self._outcomes.renew(now)
         shares = self._shares()
@@ -250,7 +250,7 @@ class Claimer:
         if fires and (row := (yield from self._scheduler.next_row_to_fire(now))):
             yield from self._for_waiters(self._work.fire(row), {})
             return
-        if not (yield from self._for_waiters(self._scheduler.idle(now, has_credit=bool(shares)), shares)):
+        if not (yield from self._for_waiters(self._scheduler.when_out_of_work(now, has_credit=bool(shares)), shares)):
             return
         self._lead.wake_others()
         if self._lead.passed(until):
@@ -300,4 +300,4 @@ class Claimer:
 
     def _shares(self) -> Shares:
         """The credit of each waiter; none while the queue is paused or leases must end before a suspect is claimed."""
-        return {} if self._permission.empties or self._settings_sync.behaviour.paused else self._waiters.shares()
+        return {} if self._permission.must_wait or self._settings_sync.behaviour.paused else self._waiters.shares()

@@ -33,7 +33,7 @@ class ExpirySweep:
         self._settings_sync = settings_sync
         self._recorder = recorder
         self._rows = Ring(settings_sync.settings.name, settings_sync.settings.layout).rows()
-        self._turn = int.from_bytes(process.nonce()) % len(self._rows)
+        self._last_place = int.from_bytes(process.nonce()) % len(self._rows)
         self._next: MonotonicUs = BEGINNING
         self._visits: dict[str, MonotonicUs] = {}
         self._lock = threading.Lock()
@@ -58,8 +58,8 @@ class ExpirySweep:
             if now < self._next:
                 return None
             self._next = now + max(_PAUSE, _EVERY // len(self._rows))
-            self._turn = (self._turn + 1) % len(self._rows)
-            row = self._rows[self._turn]
+            self._last_place = (self._last_place + 1) % len(self._rows)
+            row = self._rows[self._last_place]
         return row if (yield from self.visit(row)) else None
 
     def all_rows(self) -> Steps[list[str]]:
@@ -81,7 +81,9 @@ class ExpirySweep:
         for entry, death, _ in buried:
             self._recorder.notifier.buried(MessageId(row, entry.priority, entry.id), death.kind, death.reason)
         events = self._recorder.history.events
-        yield from self._recorder.history.tell(events.of_claim(row, ClaimResult(buried=buried), at=self._process.now()))
+        yield from self._recorder.history.write_or_buffer(
+            events.of_claim(row, ClaimResult(buried=buried), at=self._process.now())
+        )
         return True
 
     def call_hooks(self) -> None:

@@ -92,7 +92,9 @@ class FollowUpSending:
             if late:
                 yield from register_late(self._process, row, [message_name(one.priority, one.id) for one in late])
         if history.wants(Kind.SENT):
-            yield from history.tell([history.events.of_sending(one.sent_as, one.prepared) for one in committed])
+            yield from history.write_or_buffer(
+                [history.events.of_sending(one.sent_as, one.prepared) for one in committed]
+            )
         yield from self._announce([(one.sent_as.row, one.sent_as.moment) for one in committed])
 
 

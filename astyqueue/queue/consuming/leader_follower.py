@@ -14,7 +14,7 @@ from astyqueue.units import MonotonicUs
 from astyqueue.waiting import Rest, Wakeup
 
 
-def was_closed(queue: str) -> Closed:
+def closed_error(queue: str) -> Closed:
     """The error of a caller that uses a queue after it was closed."""
     return Closed(f"queue {queue!r} was closed here: connect again to use it")
 
@@ -94,7 +94,7 @@ class Leadership:
 
     def _turn(self, me: Wakeup, until: MonotonicUs | None) -> Steps[None]:
         if self._closed is not None:
-            raise was_closed(self._closed)
+            raise closed_error(self._closed)
         if self._first() == (me,):
             yield from self._round(me, until)
         else:

@@ -38,8 +38,8 @@ class LeaderWait:
             yield Rest(me, self._within(min(self.work.outcomes.next_event(), event), until))
 
     def _idle(self, now: int) -> bool:
-        """Whether nothing has to be done before the next moment that is known, unless the queue is called."""
-        if self.work.leases.in_hand or self.work.recorder.history.has_noted or not self.work.outcomes.settled():
+        """Whether there is nothing to do before the next moment known, unless a notice or its turn wakes the queue."""
+        if self.work.leases.leased_count or self.work.recorder.history.has_noted or not self.work.outcomes.settled():
             return False
         return self.work.scheduler.activity.idle if self._paused else self.work.scheduler.at_rest(now)
 

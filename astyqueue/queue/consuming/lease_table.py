@@ -12,30 +12,30 @@ from astyqueue.units import NEVER
 
 
 class LeaseTable:
-    """Only the leader changes it. `in_hand` counts the unsettled deliveries."""
+    """The leases of this process in one queue. Only the leader changes it; `leased_count`: the unsettled deliveries."""
 
     def __init__(self) -> None:
         """No lease."""
-        self.in_hand = 0
+        self.leased_count = 0
         self._leases: set[Lease] = set()
         self._settled_elsewhere: deque[BaseDelivery] = deque()  # any thread appends; the leader removes
 
     def __repr__(self) -> str:
         """How many leases there are, and how many of their deliveries are not settled."""
-        return f"<LeaseTable: {len(self._leases)} leases, {self.in_hand} deliveries>"
+        return f"<LeaseTable: {len(self._leases)} leases, {self.leased_count} deliveries>"
 
     def add(self, lease: Lease, deliveries: list[BaseDelivery]) -> None:
         """Add a lease and its deliveries."""
         lease.deliveries.update({delivery.id: delivery for delivery in deliveries})
         self._leases.add(lease)
-        self.in_hand += len(deliveries)
+        self.leased_count += len(deliveries)
 
     def settled(self, lease: Lease, outcomes: Outcomes, result: SettleResult) -> list[BaseDelivery]:
         """Update a lease after a commit, which may split it; returns the deliveries that were lost."""
         before = len(lease.deliveries)
         lost, parted = after_settling(lease, outcomes, result)
         if lease in self._leases:
-            self.in_hand -= before - len(lease.deliveries) - sum(len(part.deliveries) for part in parted)
+            self.leased_count -= before - len(lease.deliveries) - sum(len(part.deliveries) for part in parted)
             self._leases.update(parted)
         if not lease.deliveries:
             self._leases.discard(lease)
@@ -51,7 +51,7 @@ class LeaseTable:
             lease = delivery.lease
             if lease is not None and lease in self._leases and delivery.id in lease.deliveries:
                 del lease.deliveries[delivery.id]
-                self.in_hand -= 1
+                self.leased_count -= 1
                 if not lease.deliveries:
                     self._leases.discard(lease)
 
@@ -62,7 +62,7 @@ class LeaseTable:
         """
         lapsed = [lease for lease in self._leases if lease.timer.due <= now and not waits(lease)]
         self._leases.difference_update(lapsed)
-        self.in_hand -= sum(len(lease.deliveries) for lease in lapsed)
+        self.leased_count -= sum(len(lease.deliveries) for lease in lapsed)
 
     def begin_renewals(self, now: int) -> list[Lease]:
         """The leases to be renewed now, of those that have such messages; their next renewals are planned."""

@@ -15,7 +15,7 @@ from astyqueue.observe.events import LeaseRenewed, OutcomeLost, Settled
 from astyqueue.observe.observers import Observers
 from astyqueue.protocol.settling.outcomes import ACK, Ack, Extend, Outcome, Reject, Release
 from astyqueue.protocol.settling.settle import SettleResult
-from astyqueue.queue.delivery.base_delivery import BaseDelivery, settled_already
+from astyqueue.queue.delivery.base_delivery import BaseDelivery, already_settled_error
 from astyqueue.queue.history_writer import HistoryWriter
 from astyqueue.queue.hooks import HookNotifier
 from astyqueue.queue.metrics import QueueStats
@@ -121,7 +121,7 @@ class OutcomeRecorder:
         with self.deciding:
             for delivery, _ in outcomes:
                 if delivery.settled or delivery.settling:
-                    raise settled_already(delivery)
+                    raise already_settled_error(delivery)
             for delivery, word in settling:
                 delivery.settling = word
         try:
@@ -149,10 +149,10 @@ class OutcomeRecorder:
 
     def all_pending(self, outcomes: Wanted, tickets: tuple[SettleTicket, ...]) -> list[PendingOutcome]:
         """These outcomes, which are added now."""
-        tells_acks = self.history.wants(Kind.DONE)
+        keeps_acks = self.history.wants(Kind.DONE)
         return [
             PendingOutcome(delivery, outcome, tickets)  # the common case, kept cheap
-            if outcome is ACK and delivery.goes_alone and not tells_acks
+            if outcome is ACK and delivery.goes_alone and not keeps_acks
             else self.pending(delivery, outcome, tickets)
             for delivery, outcome in outcomes
         ]
@@ -160,9 +160,9 @@ class OutcomeRecorder:
     def pending(self, delivery: BaseDelivery, outcome: Outcome, tickets: tuple[SettleTicket, ...]) -> PendingOutcome:
         """An outcome that is added now, with what is written beside it."""
         if isinstance(outcome, Ack | Reject) and not delivery.goes_alone:
-            outcome = outcome._replace(along=delivery.along)
+            outcome = outcome._replace(effects=delivery.effects)
             if isinstance(outcome, Ack) and delivery.follow_ups:
-                outcome = outcome._replace(follow_ups=delivery.follow_ups.fix())
+                outcome = outcome._replace(follow_ups=delivery.follow_ups.freeze())
         return PendingOutcome(delivery, outcome, tickets, self.history.of_outcome(delivery, outcome))
 
     def count(self, outcomes: Iterable[Outcome]) -> None:
@@ -175,7 +175,7 @@ class OutcomeRecorder:
     def lost(self, delivery: BaseDelivery, events: tuple[Event, ...] = ()) -> None:
         """Record that the lease of a delivery was lost; `events` are those of its outcome, which came too late."""
         self.stats.lose(delivery.message_id)
-        self.history.lost(events)
+        self.history.mark_lost(events)
         delivery.settled = "lost"
         if self.observers.on:
             self.observers.notify(OutcomeLost(delivery.row, delivery.message_id))
@@ -197,7 +197,7 @@ class OutcomeRecorder:
         self.history.note(
             Kind.CANCELLED,
             lambda: [
-                events.of_order(Kind.CANCELLED, one.message_id, one.held.envelope.key, why="replaced") for one in gone
+                events.of_command(Kind.CANCELLED, one.message_id, one.held.envelope.key, why="replaced") for one in gone
             ],
         )
         for one in gone:

@@ -28,15 +28,15 @@ from astyqueue.protocol.coordination.permits import (
 )
 from astyqueue.protocol.layout.rows import permits_row
 from astyqueue.protocol.steps import Client, Steps
-from astyqueue.queue.consuming.emptying import Emptying
 from astyqueue.queue.consuming.lease_table import LeaseTable
+from astyqueue.queue.consuming.suspect_wait import SuspectWait
 from astyqueue.queue.row_sharing.row_scheduler import RowScheduler
 from astyqueue.queue.row_sharing.row_state import RowState
 from astyqueue.queue.settings_sync import SettingsSync
 from astyqueue.structured_log import log_event
 from astyqueue.units import BEGINNING, SECOND, MonotonicUs
 
-#: A permit is renewed, and a stand-by reports again, when this part of the lease is over: two renewals may fail.
+#: A permit is renewed, and a stand-by reports again, when 1/_RENEWED_AT of the lease is over: two renewals may fail.
 _RENEWED_AT: Final = 3
 #: A process stops claiming this long before its permit ends (a quarter of a short lease): the estimates of the
 #: store's time in two processes may differ by that. It is also how long a commit of a claim may be under way.
@@ -249,7 +249,7 @@ class ProcessPermit:
         if permit is not None:
             found = table.permits.get(permit.place)
             applied = found is not None and found.value == permit.value
-            self._process.read_back(permits_row(self._queue), "change", applied=applied)
+            self._process.report_read_back(permits_row(self._queue), "change", applied=applied)
 
     def _put(self, known: Permit, since: int) -> Steps[bool]:
         """Take or renew a permit that was read as `known`; returns whether this process has it for another lease."""
@@ -310,10 +310,16 @@ class ClaimPermission:
     """
 
     def __init__(
-        self, permit: ProcessPermit, process: Client, scheduler: RowScheduler, leases: LeaseTable, *, emptying: Emptying
+        self,
+        permit: ProcessPermit,
+        process: Client,
+        scheduler: RowScheduler,
+        leases: LeaseTable,
+        *,
+        suspect_wait: SuspectWait,
     ) -> None:
-        """`permit` is that of the `process`, whose rows and leases the others are."""
-        self.emptying = emptying
+        """`scheduler` and `leases` are those of the same process and queue as `permit`."""
+        self.suspect_wait = suspect_wait
         self._permit = permit
         self._process = process
         self._scheduler = scheduler
@@ -327,7 +333,7 @@ class ClaimPermission:
         """
         now, grants = self._process.now(), self._permit.grants
         self._needed = not self._scheduler.activity.idle or self._scheduler.has_scan_due(now)
-        yield from self._permit.keep(wanting=wanting, needed=self._needed, working=self._leases.in_hand > 0)
+        yield from self._permit.keep(wanting=wanting, needed=self._needed, working=self._leases.leased_count > 0)
         if self._permit.grants != grants:
             self._scheduler.request(ignoring_owners=True)
 
@@ -337,12 +343,12 @@ class ClaimPermission:
         return self._permit.granted or not self._needed
 
     @property
-    def empties(self) -> bool:
+    def must_wait(self) -> bool:
         """Whether nothing may be claimed until messages that are leased to this process have ended."""
-        return self.emptying.forbids(self._leases.in_hand)
+        return self.suspect_wait.forbids(self._leases.leased_count)
 
     def next_row(self, now: int) -> RowState | None:
         """The row to claim from; none without a permit, which the next round takes if a poll found something due."""
         if not self._permit.granted:
             return None
-        return self.emptying.row_to_look_into() or self._scheduler.next_row(now)
+        return self.suspect_wait.row_to_look_into() or self._scheduler.next_row(now)

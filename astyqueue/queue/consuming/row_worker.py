@@ -22,7 +22,6 @@ from astyqueue.protocol.settling.outcomes import Ack, Outcome, Reject, Release
 from astyqueue.protocol.settling.settle import SettleRequest, SettleResult, settle
 from astyqueue.protocol.steps import Client, Steps
 from astyqueue.queue.consuming.at_most_once import AtMostOnceBuffer
-from astyqueue.queue.consuming.emptying import Emptying
 from astyqueue.queue.consuming.expiry_sweep import ExpirySweep
 from astyqueue.queue.consuming.firing import ScheduleFiring
 from astyqueue.queue.consuming.follow_up_sending import FollowUpSending, log_refused
@@ -30,6 +29,7 @@ from astyqueue.queue.consuming.lease_table import LeaseTable
 from astyqueue.queue.consuming.outcome_recorder import OutcomeRecorder
 from astyqueue.queue.consuming.process_permit import ProcessPermit
 from astyqueue.queue.consuming.settle_buffer import SettleBuffer
+from astyqueue.queue.consuming.suspect_wait import SuspectWait
 from astyqueue.queue.consuming.waiters import Shares, Waiters
 from astyqueue.queue.delivery.base_delivery import BaseDelivery, Lease
 from astyqueue.queue.row_sharing.paced_doorbell import PacedDoorbell
@@ -49,8 +49,8 @@ def returned(delivery: BaseDelivery, now: int) -> Release:
 
 
 @dataclass(slots=True)
-class _News:
-    """What other processes must hear of outcomes that were committed in a row."""
+class _Announcement:
+    """What is to be announced of outcomes that were committed in a row."""
 
     gives_back: bool = False
     frees_group: bool = False
@@ -81,7 +81,7 @@ class RowWorker:
     follow_ups: FollowUpSending
     permit: ProcessPermit
     expiry: ExpirySweep
-    emptying: Emptying
+    suspect_wait: SuspectWait
 
     def settle(self, name: str) -> Steps[None]:
         """Commit the outcomes that wait for one row, without claiming.
@@ -93,23 +93,23 @@ class RowWorker:
         if not (yield from self._send_before_acks(name)):
             return
         waiting, events = self.outcomes.of_row(name, self.process.now())
-        news = _News()
-        unheard: Exception | None = None
+        announcement = _Announcement()
+        error_without_caller: Exception | None = None
         for lease, outcomes in waiting:
             try:
                 yield from self.recorder.history.write(events)
-                settled = yield from settle(self.process, name, SettleRequest(lease.timer, outcomes, lease.unsure))
-            except Exception as error:  # noqa: BLE001 - it is raised below, after what was settled before it is followed up
-                unheard = None if self.outcomes.fail(lease, error) else error
+                settled = yield from settle(self.process, name, SettleRequest(lease.timer, outcomes, lease.unanswered))
+            except Exception as error:  # noqa: BLE001 - it is raised below, after what was settled before it is announced
+                error_without_caller = None if self.outcomes.fail(lease, error) else error
                 break
             events = []
-            for worked in settled.done:
-                snapshot.settled(worked.timer_change)
-            self._done(lease, outcomes, settled, news)
+            for settle_plan in settled.done:
+                snapshot.settled(settle_plan.timer_change)
+            self._done(lease, outcomes, settled, announcement)
         row.scan_next(self.process.now())
-        yield from self._follow_up(row, news, current=False)
-        if unheard is not None:
-            raise unheard
+        yield from self._announce_outcomes(row, announcement, current=False)
+        if error_without_caller is not None:
+            raise error_without_caller
 
     def _send_before_acks(self, row: str) -> Steps[bool]:
         """Send the follow-ups that must be in the store before their acks; only then are these committed.
@@ -124,8 +124,8 @@ class RowWorker:
             refused = yield from self.follow_ups.send_before(acks)
         except Exception as error:
             leases = {one.delivery.lease for one in acks}
-            heard = [lease is not None and self.outcomes.fail(lease, error) for lease in leases]
-            if not any(heard):
+            have_callers = [lease is not None and self.outcomes.fail(lease, error) for lease in leases]
+            if not any(have_callers):
                 raise
             return False
         for delivery, reason in refused.items():
@@ -133,50 +133,52 @@ class RowWorker:
             self.outcomes.refuse(delivery, reason, self.process.now())
         return True
 
-    def _done(self, lease: Lease, outcomes: dict[Id, Outcome], settled: SettleResult, news: _News) -> None:
+    def _done(
+        self, lease: Lease, outcomes: dict[Id, Outcome], settled: SettleResult, announcement: _Announcement
+    ) -> None:
         """Apply a settle that is in the store."""
-        news.add(lease, outcomes)  # first: after that the lease no longer has what has ended
+        announcement.add(lease, outcomes)  # first: after that the lease no longer has what has ended
         self.follow_ups.committed(self.outcomes.done(lease, outcomes, settled))
 
-    def _follow_up(self, row: RowState, news: _News, *, current: bool) -> Steps[None]:
-        """Have consumers of follow-ups and other processes hear of outcomes that are in the store.
+    def _announce_outcomes(self, row: RowState, announcement: _Announcement, *, current: bool) -> Steps[None]:
+        """Announce outcomes that are in the store, to consumers of follow-ups and to other processes.
 
         Idle processes learn of messages that were given back before their leases end, and all of freed groups. Unless
         the snapshot is `current`, only another process may know of messages that waited in such a group, so the header
         is polled.
         """
         yield from self.follow_ups.report()
-        if news.gives_back:
+        if announcement.gives_back:
             yield from self.doorbell.notify_idle()
-        if news.frees_group and not (current or row.snapshot.has_free_group):
+        if announcement.frees_group and not (current or row.snapshot.has_free_group):
             self.scheduler.poll_soon(row)
-        if news.frees_group:
+        if announcement.frees_group:
             yield from self.doorbell.ring([row.name], frees_group=True)
 
     def claim_from(self, row: RowState, shares: Shares) -> Steps[None]:
         """Fire the due occurrences of a row and claim from it, settling in the same commit what waits for it."""
-        news = _News()
+        announcement = _Announcement()
         try:
-            claimed = yield from self._claim_from(row, shares, news)
-        except Exception:  # what was settled until then is done, and others must hear of it
-            yield from self._follow_up(row, news, current=False)
+            claimed = yield from self._claim_from(row, shares, announcement)
+        except Exception:  # what was settled until then is done, and is announced
+            yield from self._announce_outcomes(row, announcement, current=False)
             raise
         if claimed is None:
             return
-        yield from self._follow_up(row, news, current=claimed.unlocked)
+        yield from self._announce_outcomes(row, announcement, current=claimed.unlocked)
         if (yield from self.expiry.visit(row.name)):
-            self.scheduler.changed(row.name)
+            self.scheduler.report_changed(row.name)
 
-    def _claim_from(self, row: RowState, shares: Shares, news: _News) -> Steps[ClaimResult | None]:
-        """Fire and claim; None if the row's lock is busy. `news` has what was settled, also after an error."""
+    def _claim_from(self, row: RowState, shares: Shares, announcement: _Announcement) -> Steps[ClaimResult | None]:
+        """Fire and claim; None if the row's lock is busy. `announcement` has what was settled, also after an error."""
         snapshot, began = row.snapshot, self.process.now()
-        order = self._order(row, sum(shares.values()), self.settings_sync.behaviour)
+        request = self._claim_request(row, sum(shares.values()), self.settings_sync.behaviour)
         waiting, events = self.outcomes.of_row(row.name, began)
-        settling = [SettleRequest(lease.timer, outcomes, lease.unsure) for lease, outcomes in waiting]
+        settling = [SettleRequest(lease.timer, outcomes, lease.unanswered) for lease, outcomes in waiting]
         claimed = ClaimResult()
 
         def take(lock: LockHandle) -> Steps[ClaimResult]:
-            under = replace(order, unlocks=lock.columns) if lock.columns else order
+            under = replace(request, unlocks=lock.columns) if lock.columns else request
             yield from self.recorder.history.write(events)
             return (yield from claim(self.process, snapshot, under, settling=settling, into=claimed))
 
@@ -190,8 +192,8 @@ class RowWorker:
                 self.recorder.stats.add("undecodable")
                 raise
             finally:
-                self._settled(waiting, claimed, news)
-            self.emptying.scanned(row, suspect=claimed.suspect, claimed=bool(claimed.claims))
+                self._settled(waiting, claimed, announcement)
+            self.suspect_wait.scanned(row, suspect=claimed.suspect, claimed=bool(claimed.claims))
             traffic = self.recorder.stats.count(row.name, claimed) > 0
             if self.process.observers.on:
                 self.process.observers.notify(*events_of_claim(row.name, claimed, shared=self.scheduler.shared))
@@ -202,21 +204,25 @@ class RowWorker:
         self.recorder.history.note(
             Kind.CLAIMED, lambda: self.recorder.history.events.of_hand_out(row.name, claimed, at=now)
         )
-        yield from self.recorder.history.tell(self.recorder.history.events.of_claim(row.name, claimed, at=began))
+        yield from self.recorder.history.write_or_buffer(
+            self.recorder.history.events.of_claim(row.name, claimed, at=began)
+        )
         return claimed
 
-    def _settled(self, waiting: list[tuple[Lease, dict[Id, Outcome]]], claimed: ClaimResult, news: _News) -> None:
+    def _settled(
+        self, waiting: list[tuple[Lease, dict[Id, Outcome]]], claimed: ClaimResult, announcement: _Announcement
+    ) -> None:
         """Apply the settles that were committed with a claim, or beside it."""
         for lease, outcomes in waiting:
             if done := claimed.settled.get(lease.timer.name):
-                self._done(lease, outcomes, done, news)
+                self._done(lease, outcomes, done, announcement)
 
     def fire(self, row: RowState) -> Steps[None]:
         """Fire the due occurrences of a row while no consumer waits here; others find the messages, or later ones."""
         with self.scheduler.visiting(row) as visit:
             visit.fired((yield from self.firings.fire(row.snapshot)))
 
-    def _order(self, row: RowState, wanted: int, behaviour: Behaviour) -> ClaimRequest:
+    def _claim_request(self, row: RowState, wanted: int, behaviour: Behaviour) -> ClaimRequest:
         """A request for up to `wanted` messages of a row.
 
         If it uses up all credit, it keeps the row only if credit has been coming back within `_NO_TIME`.
@@ -226,7 +232,7 @@ class RowWorker:
             min(wanted, MOST),
             behaviour.lease_us,
             behaviour.max_attempts,
-            self.leases.in_hand,
+            self.leases.leased_count,
             keeps=wanted > MOST or self.waiters.full_for < _NO_TIME,
             yields=self.scheduler.shared and leases,
             leases=leases,

@@ -20,7 +20,7 @@ from astyqueue.queue.consuming.outcome_recorder import (
     SettleTicket,
     Wanted,
 )
-from astyqueue.queue.delivery.base_delivery import BaseDelivery, Lease, settled_already
+from astyqueue.queue.delivery.base_delivery import BaseDelivery, Lease, already_settled_error
 from astyqueue.queue.delivery.follow_ups import FollowUps
 from astyqueue.units import NEVER
 
@@ -74,7 +74,7 @@ class SettleBuffer:
     def _hand_in_ack(self, delivery: BaseDelivery) -> None:
         with self._lock:
             if delivery.settled or delivery.settling:
-                raise settled_already(delivery)
+                raise already_settled_error(delivery)
             delivery.settled = WORDS[Ack]
         delivery.error = None
         self._incoming.append(_new(PendingOutcome, (delivery, ACK, (), ())))

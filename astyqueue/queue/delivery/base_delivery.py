@@ -36,7 +36,7 @@ AT_MOST_ONCE: Final = "at most once"
 class Lease:
     """A lease of this process: its current timer and its unsettled deliveries.
 
-    `since` and `renew_at` are microseconds since 1970; `unsure` are settle commits whose outcome is unknown;
+    `since` and `renew_at` are microseconds since 1970; `unanswered` are settle commits whose outcome is unknown;
     `followed`: a delivery under it has follow-ups. `grouped`: one of its messages is in a group.
     """
 
@@ -45,7 +45,7 @@ class Lease:
     duration: int
     deliveries: dict[Id, BaseDelivery] = field(default_factory=dict)
     renew_at: int = NEVER
-    unsure: list[SettlePlan] = field(default_factory=list)
+    unanswered: list[SettlePlan] = field(default_factory=list)
     since: int = 0
     followed: bool = False
     grouped: bool = field(init=False)
@@ -57,8 +57,8 @@ class Lease:
     def __repr__(self) -> str:
         """The row, when it ends and is renewed (microseconds since 1970), and its unsettled deliveries."""
         renewed = "" if self.renew_at == NEVER else f", renewed at {self.renew_at}"
-        unsure = f", {len(self.unsure)} unsure" if self.unsure else ""
-        return f"<Lease in {self.row} until {self.timer.due}{renewed}: {len(self.deliveries)} deliveries{unsure}>"
+        unanswered = f", {len(self.unanswered)} unanswered" if self.unanswered else ""
+        return f"<Lease in {self.row} until {self.timer.due}{renewed}: {len(self.deliveries)} deliveries{unanswered}>"
 
     def plan_renewal(self, now: int) -> None:
         """Plan the next renewal of the lease."""
@@ -87,7 +87,7 @@ class BaseDelivery:
         "id": "The last part of `message_id` as sixteen sortable bytes, for code built on a queue. Use `message_id`.",
         "lease": "The lease; None if delivery settled the message (at most once).",
         "priority": "The priority of the message, as it was sent.",
-        "renew_until": "Until when its lease is renewed, in microseconds since 1970; None: until it is settled.",
+        "renew_until": "Until when its lease is renewed, in microseconds since 1970; None: until settled; 0: never.",
         "row": "The row of the store that the message is in: the first part of `message_id`.",
         "settled": "The outcome; None while the message is leased.",
         "settling": "An outcome that hooks may still refuse.",
@@ -117,7 +117,7 @@ class BaseDelivery:
         return ClaimedMessage(Entry(self.id, self.priority, self.attempt - 1), self._envelope)
 
     @property
-    def along(self) -> SettleEffects:
+    def effects(self) -> SettleEffects:
         """The columns that are written or deleted with it when it is settled for good."""
         return NOTHING if self.goes_alone else settle_effects(self.priority, self.id, self._envelope)
 
@@ -192,7 +192,7 @@ class BaseDelivery:
             problem = "a follow-up goes to a queue of the same connection: open both from one `connect(url)`"
             raise BadInput(problem)
         if self.lease is None or self.decided:
-            raise settled_already(self)
+            raise already_settled_error(self)
         follow_ups = self.follow_ups or FollowUps(self.message_id)
         follow_ups.add(message, to)
         self.take_over(follow_ups)
@@ -212,7 +212,7 @@ class BaseDelivery:
         return f"<{type(self).__name__} {self.message_id} attempt {self.attempt}, {self.settled or 'leased'}>"
 
 
-def settled_already(delivery: BaseDelivery) -> LeaseLost | AlreadySettled:
+def already_settled_error(delivery: BaseDelivery) -> LeaseLost | AlreadySettled:
     """The error for what a delivery that has an outcome no longer takes."""
     outcome, receipt = delivery.settled or delivery.settling, str(delivery.receipt)
     return LeaseLost([receipt]) if outcome == "lost" else AlreadySettled(receipt, outcome or "")
@@ -259,7 +259,7 @@ class Waiter:
 
 def after_settling(lease: Lease, outcomes: Outcomes, settled: SettleResult) -> tuple[list[BaseDelivery], list[Lease]]:
     """Update a lease after a commit; returns the deliveries that were lost, and new leases split off by extensions."""
-    parted = [part for worked in settled.done for part in _follow(lease, worked)]
+    parted = [part for settle_plan in settled.done for part in _follow(lease, settle_plan)]
     # all of them: an earlier extension of unknown outcome may be resolved only by this settle
     held = [one.deliveries for one in (lease, *parted)]
     lost = [deliveries.pop(id_) for id_ in settled.lost for deliveries in held if id_ in deliveries]
@@ -270,11 +270,11 @@ def after_settling(lease: Lease, outcomes: Outcomes, settled: SettleResult) -> t
     return lost, [part for part in parted if part.deliveries]
 
 
-def _follow(lease: Lease, worked: SettlePlan) -> list[Lease]:
+def _follow(lease: Lease, settle_plan: SettlePlan) -> list[Lease]:
     """Update a lease's timer: shrunk in place, moved whole, or split by an extension of some messages."""
-    extended = [timer for timer in worked.moved if timer.state == State.LEASED]
-    if worked.left is not None:
-        lease.timer = worked.left
+    extended = [timer for timer in settle_plan.moved if timer.state == State.LEASED]
+    if settle_plan.left is not None:
+        lease.timer = settle_plan.left
     elif len(extended) == 1:
         lease.timer = extended.pop()
     return [_parted(lease, timer) for timer in extended]
@@ -282,7 +282,9 @@ def _follow(lease: Lease, worked: SettlePlan) -> list[Lease]:
 
 def _parted(lease: Lease, timer: Timer) -> Lease:
     """Split off the lease of messages that were extended without the others."""
-    parted = Lease(lease.row, timer, lease.duration, renew_at=lease.renew_at, unsure=lease.unsure, since=lease.since)
+    parted = Lease(
+        lease.row, timer, lease.duration, renew_at=lease.renew_at, unanswered=lease.unanswered, since=lease.since
+    )
     parted.followed = lease.followed
     for entry in timer.entries:
         if delivery := lease.deliveries.pop(entry.id, None):

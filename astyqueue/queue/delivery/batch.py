@@ -20,10 +20,12 @@ class DeliveryBatch(Sequence[D]):
     none was ever reached, the caller counts as having handled them all.
     """
 
-    def __init__(self, deliveries: list[D], terms: RetryPolicy, give_back: Callable[[BaseDelivery], None]) -> None:
-        """`terms` decides on retries; `give_back` keeps a message at most once for the next consumer here."""
+    def __init__(
+        self, deliveries: list[D], retry_policy: RetryPolicy, give_back: Callable[[BaseDelivery], None]
+    ) -> None:
+        """`retry_policy` decides on retries; `give_back` keeps an at-most-once message for the next consumer here."""
         self._deliveries = deliveries
-        self._terms = terms
+        self._retry_policy = retry_policy
         self._give_back = give_back
         self._reached: set[int] = set()
 
@@ -64,7 +66,7 @@ class DeliveryBatch(Sequence[D]):
     def on_leaving(self, error: BaseException | None) -> list[tuple[BaseDelivery, Outcome]]:
         """The outcomes of the deliveries that are not settled when their block is left.
 
-        Messages at most once that were not reached are given back to this process: they are in no store any more.
+        At-most-once messages that were not reached are given back to this process: they are in no store any more.
         """
         unreached = [one for place, one in enumerate(self._deliveries) if self._reached and place not in self._reached]
         for delivery in unreached:
@@ -72,7 +74,7 @@ class DeliveryBatch(Sequence[D]):
                 self._give_back(delivery)
         released = {*unreached}
         return [
-            (one, self._terms.release(one, None) if one in released else self._on_leaving(one, error))
+            (one, self._retry_policy.release(one, None) if one in released else self._on_leaving(one, error))
             for one in self._deliveries
             if not one.settled
         ]
@@ -81,7 +83,7 @@ class DeliveryBatch(Sequence[D]):
         if error is None:
             return ACK
         delivery.error = error
-        return self._terms.failed(delivery, error_text(error))
+        return self._retry_policy.failed(delivery, error_text(error))
 
 
 def raise_lost(lost: Sequence[BaseDelivery], unless: BaseException | None = None) -> None:

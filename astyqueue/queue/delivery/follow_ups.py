@@ -98,8 +98,8 @@ def follow_ups_of(queue: Destination) -> FollowUpQueue:
 class FollowUps:
     """The follow-ups of one delivery: `together` with its ack, and those sent `before` it.
 
-    `ready`: nothing has to be written before the ack. When the first ack is tried they are fixed: another try, after an
-    unknown outcome, commits the same messages.
+    `ready`: nothing has to be written before the ack. When the first ack is tried they are frozen: another try, after
+    an unknown outcome, commits the same messages.
     """
 
     origin: MessageId
@@ -124,8 +124,11 @@ class FollowUps:
         (self.together if added.id is None else self.before).append(added)
         self.ready = self.ready and added.id is None and added.prepared.key is None
 
-    def fix(self) -> tuple[Put, ...]:
-        """The columns of those that go into the commit of the ack."""
+    def freeze(self) -> tuple[Put, ...]:
+        """Draw the ids of those that go into the commit of the ack, once; returns their columns.
+
+        Later calls return the same.
+        """
         if self._puts is None:
             for one in self.together:
                 one.id = one.queue.new_id(self.origin.row, one.prepared)

@@ -160,15 +160,15 @@ class BoundedProducer(Producer):
             self._expiry.call_hooks()
             yield from self._listener.announce([(row, None)])
 
-    def _send_prepared(self, message: Message, composed: PreparedMessage, now: int) -> Steps[Sent]:
+    def _send_prepared(self, message: Message, prepared: PreparedMessage, now: int) -> Steps[Sent]:
         """Send one message here, or to the overflow queue."""
         if not self._behaviour.max_messages:
-            return (yield from super()._send_prepared(message, composed, now))
+            return (yield from super()._send_prepared(message, prepared, now))
         taken = yield from self._admitted(1)
         if not taken:
             return (yield from self._forward(message))
         with self._credit.sending(taken):
-            return (yield from super()._send_prepared(message, composed, now))
+            return (yield from super()._send_prepared(message, prepared, now))
 
     def _send_chunk(self, chunk: list[tuple[object, Message]], report: SendReport) -> Steps[None]:
         """Send as many here as there is room for; then wait for more, or send the rest elsewhere."""
@@ -271,7 +271,7 @@ class BoundedProducer(Producer):
         gone = set(deleted)
         self._listener.stats.add("evicted", len(deleted))
         call_after_delete(self._hooks, deleted, OVERFLOW)
-        yield from self._history.tell([event for event in events if event.message in gone])
+        yield from self._history.write_or_buffer([event for event in events if event.message in gone])
         yield from self._listener.announce([(row, None) for row in {one.row for one in deleted}])
 
     def _forward(self, message: Message) -> Steps[Sent]:

@@ -56,12 +56,13 @@ class FollowUpProducer:
             raise BadInput(problem)
         self._settings_sync.check_same_queue()
         now = self._process.now()
-        prepared = MessageEncoder(self._settings_sync.settings, now).compose(message.body, message)
+        prepared = MessageEncoder(self._settings_sync.settings, now).prepare(message.body, message)
         for hook in self._hooks:
             hook.before_send(message)
         if self._placement.fits(origin.row, prepared, prepared.due or now):
             return FollowUp(self, message, prepared)
-        moment = (prepared.due or origin.moment - MOST) + number  # in the order of the calls, and none ahead of now
+        # in the order of the calls; MOST microseconds before the origin, so that `number` (< MOST) never passes it
+        moment = (prepared.due or origin.moment - MOST) + number
         id_ = numbered_id(f"{origin}/{self._ring.queue}/{message!r}", number, moment)
         row = self._placement.row_of_numbered(prepared, prepared.due or now, int.from_bytes(id_[8:]))
         return FollowUp(self, message, prepared, MessageId(row, prepared.priority, id_))

@@ -16,7 +16,12 @@ from astyqueue.model.event import Kind
 from astyqueue.model.message import PreparedMessage
 from astyqueue.protocol.history import first_sent
 from astyqueue.protocol.layout.rows import Ring
-from astyqueue.protocol.sending.idempotent import IdempotentMessage, IdempotentSender, composed, idempotent_message
+from astyqueue.protocol.sending.idempotent import (
+    IdempotentMessage,
+    IdempotentSender,
+    idempotent_from_encoded,
+    idempotent_message,
+)
 from astyqueue.protocol.sending.key_index import write_key_hints
 from astyqueue.protocol.steps import Client, Steps
 from astyqueue.queue.consuming.claimer import Claimer
@@ -95,5 +100,5 @@ class RepeatableSender:
 
 def _repeatable(one: IdentifiedMessage, seconds: int) -> IdempotentMessage:
     """The message as one that may be sent again, the cheap way unless it has a group."""
-    make = composed if one.prepared.group is None else idempotent_message
+    make = idempotent_from_encoded if one.prepared.group is None else idempotent_message
     return make(one.prepared.value, one.prepared.priority, one.id.id, seconds=seconds)

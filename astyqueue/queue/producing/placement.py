@@ -1,11 +1,10 @@
 """Decides the row of a message: by its time and key, by its key alone, one row for all, or by a user's function.
 
 Messages without a key go to the concurrency shards in turn, unless a function or "single" decides. A batch is one row,
-so the messages of one call go in runs: the first part to one shard, the next part to the next, with runs worth a batch.
-All messages of a group are in one row, the home row of the group, whatever the rule and their keys. Messages with
-unique keys and schedules are not placed here: they are stored in the home row of their key, so that one commit of one
-row keeps their promises. A search by key uses the hints that were written at sending, wherever messages
-are.
+so the messages of one call go in runs of adjacent messages, one shard for every 50 messages. All messages of a group
+are in one row, the home row of the group, whatever the rule and their keys. Messages with unique keys and schedules are
+not placed here: they are stored in the home row of their key, so that one commit of one row keeps their promises. A
+search by key uses the hints that were written at sending, wherever messages are.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from astyqueue.model.message import PreparedMessage
 from astyqueue.model.settings import BY_KEY, FUNCTION, SINGLE
 from astyqueue.protocol.layout.rows import Ring
 
-#: The length of a run: fewer messages are not worth a batch of their own in another shard.
+#: A call with n messages uses ceil(n / 50) shards, at most all of them, in runs of nearly equal length.
 RUN: Final = 50
 #: A function is called twice for this number of messages, to check that its answers agree.
 _ASKED_TWICE: Final = 100
@@ -73,26 +72,26 @@ class Placement:
         """The layout of `ring` has the rule; `function` is used if that is "function"."""
         self._ring = ring
         self._rule = ring.layout.placement
-        self._takes_turns = self._rule not in (SINGLE, FUNCTION)
+        self._uses_round_robin = self._rule not in (SINGLE, FUNCTION)
         self._function = function
         self._asked = 0
-        self._turn = count()
+        self._round_robin = count()
 
     def row_of(self, one: PreparedMessage, moment: int) -> str:
         """The row of a single message with this time."""
-        if self._has_turn(one):
-            return self._ring.row(moment, next(self._turn) % self._ring.layout.concurrency_shards)
+        if self._goes_round_robin(one):
+            return self._ring.row(moment, next(self._round_robin) % self._ring.layout.concurrency_shards)
         return self.row(moment, self._spot(one))
 
     def row_of_numbered(self, one: PreparedMessage, moment: int, number: int) -> str:
         """As `row_of`, but always the same row: `number` stands for the turn of a message without a key."""
-        if self._has_turn(one):
+        if self._goes_round_robin(one):
             return self._ring.row(moment, number % self._ring.layout.concurrency_shards)
         return self.row(moment, self._spot(one))
 
     def fits(self, row: str, one: PreparedMessage, moment: int) -> bool:
         """Whether a message with this time may be stored in this row."""
-        if self._has_turn(one):
+        if self._goes_round_robin(one):
             return self._ring.contains(row) and self._ring.place(row, moment) is not None
         return self.row(moment, self._spot(one)) == row
 
@@ -100,16 +99,16 @@ class Placement:
         """The row of messages with this time and shard."""
         return self._ring.home(spot.shard) if spot.at_home else self._ring.row(moment, spot.shard)
 
-    def lots(self, composed: Sequence[PreparedMessage | None]) -> dict[Lot, Sequence[int]]:
+    def lots(self, prepared: Sequence[PreparedMessage | None]) -> dict[Lot, Sequence[int]]:
         """Messages by due moment and shard, as positions in the list."""
-        if all(one and not one.due and self._has_turn(one) for one in composed):
-            return {(0, spot): places for spot, places in self._runs(len(composed))}
-        free = [place for place, one in enumerate(composed) if one and self._has_turn(one)]
-        turns = {free[at]: spot for spot, run in self._runs(len(free)) for at in run}
+        if all(one and not one.due and self._goes_round_robin(one) for one in prepared):
+            return {(0, spot): places for spot, places in self._runs(len(prepared))}
+        free = [place for place, one in enumerate(prepared) if one and self._goes_round_robin(one)]
+        spots = {free[at]: spot for spot, run in self._runs(len(free)) for at in run}
         lots: dict[Lot, list[int]] = {}
-        for place, one in enumerate(composed):
+        for place, one in enumerate(prepared):
             if one:
-                lots.setdefault((one.due, turns.get(place) or self._spot(one)), []).append(place)
+                lots.setdefault((one.due, spots.get(place) or self._spot(one)), []).append(place)
         return dict(lots)
 
     def _runs(self, number: int) -> list[tuple[ShardAssignment, range]]:
@@ -117,14 +116,14 @@ class Placement:
         shards = self._ring.layout.concurrency_shards
         runs = min(shards, -(-number // RUN))
         # other threads may draw some in between: use the shards from the first on
-        turns = [next(self._turn) for _ in range(runs)]
+        drawn = [next(self._round_robin) for _ in range(runs)]
         bounds = [number * run // runs for run in range(runs + 1)] if runs else []
         return [
-            (ShardAssignment((turns[0] + run) % shards), range(bounds[run], bounds[run + 1])) for run in range(runs)
+            (ShardAssignment((drawn[0] + run) % shards), range(bounds[run], bounds[run + 1])) for run in range(runs)
         ]
 
-    def _has_turn(self, one: PreparedMessage) -> bool:
-        return self._takes_turns and one.key is None and one.group is None
+    def _goes_round_robin(self, one: PreparedMessage) -> bool:
+        return self._uses_round_robin and one.key is None and one.group is None
 
     def _spot(self, one: PreparedMessage) -> ShardAssignment:
         if one.group is not None:

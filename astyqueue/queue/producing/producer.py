@@ -1,6 +1,7 @@
-"""Sends: checks messages, gives them ids and rows, and inserts them, without reads and without locks.
+"""Sends: checks messages, gives them ids and rows, and inserts them.
 
-`Producer.send` is the way of one message from its caller to the store and to the consumers that wait for it.
+Messages with unique keys need a commit; the insert of all others neither reads nor conflicts. `Producer.send` is the
+way of one message from its caller to the store and to the consumers that wait for it.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from astyqueue.model.validation import check_several
 from astyqueue.protocol.layout.rows import Ring
 from astyqueue.protocol.sending.insert import message_put, send
 from astyqueue.protocol.sending.key_index import write_key_hints
-from astyqueue.protocol.sending.unique import KeyHolder
+from astyqueue.protocol.sending.unique import UniqueSendResult
 from astyqueue.protocol.steps import Client, Steps, batches_within
 from astyqueue.queue.history_writer import HistoryWriter
 from astyqueue.queue.hooks import Hook, call_after_delete, notified
@@ -83,14 +84,14 @@ class SendReport:
         self.taken |= {first + place: holder for place, holder in later.taken.items()}
         self.kept |= {first + place for place in later.kept}
 
-    def held(self, place: int, holder: KeyHolder, unique: Unique | None) -> None:
+    def held(self, place: int, result: UniqueSendResult, unique: Unique | None) -> None:
         """Record which message has the unique key of the one at this position."""
-        if holder.sent or unique is Unique.KEEP:
-            self.ids[place] = holder.id
-        if not holder.sent and unique is Unique.KEEP:
+        if result.sent or unique is Unique.KEEP:
+            self.ids[place] = result.id
+        if not result.sent and unique is Unique.KEEP:
             self.kept.add(place)
-        elif not holder.sent:
-            self.taken[place] = holder.id
+        elif not result.sent:
+            self.taken[place] = result.id
 
 
 class SendCounter(Protocol):
@@ -158,10 +159,10 @@ class Producer:
         yield from self._keep_up()
         now = self._process.now()
         message = with_policy_of_queue(message, self._settings_sync.settings)
-        composed = MessageEncoder(self._settings_sync.settings, now).compose(message.body, message)
+        prepared = MessageEncoder(self._settings_sync.settings, now).prepare(message.body, message)
         for hook in self._hooks:
             hook.before_send(message)
-        sent = yield from self._send_prepared(message, composed, now)
+        sent = yield from self._send_prepared(message, prepared, now)
         for hook in self._hooks if sent.new else ():
             notified(hook.after_send, message, sent.id)
         self._count_sent(sent.new)
@@ -172,11 +173,11 @@ class Producer:
         sorted_here = self._settings_sync.behaviour.sort_header
         return replace(message, priority=0 if sorted_here else min(message.priority, self._ring.layout.priorities - 1))
 
-    def _send_prepared(self, message: Message, composed: PreparedMessage, now: int) -> Steps[Sent]:  # noqa: ARG002 - for producers that send it elsewhere
+    def _send_prepared(self, message: Message, prepared: PreparedMessage, now: int) -> Steps[Sent]:  # noqa: ARG002 - for producers that send it elsewhere
         """Send one message that was checked and that hooks let pass."""
-        if composed.unique:
-            return (yield from self._send_unique(composed))
-        return (yield from self._send_plain(composed, now))
+        if prepared.unique:
+            return (yield from self._send_unique(prepared))
+        return (yield from self._send_plain(prepared, now))
 
     def _count_sent(self, count: int) -> None:
         self._listener.stats.add("sent", count)
@@ -186,34 +187,34 @@ class Producer:
         with contextlib.suppress(StoreUnavailable):
             yield from self._settings_sync.follow(only_sends=True)
 
-    def _send_plain(self, composed: PreparedMessage, now: int) -> Steps[Sent]:
+    def _send_plain(self, prepared: PreparedMessage, now: int) -> Steps[Sent]:
         """Give one message its id and row, and insert it."""
-        [id_] = self._ids.block(1, composed.due)
+        [id_] = self._ids.block(1, prepared.due)
         due = moment(id_)
-        row = self._placement.row_of(composed, due)
-        message = MessageId(row, composed.priority, id_)
-        yield from self._insert_one(message, composed, sent=now)
+        row = self._placement.row_of(prepared, due)
+        message = MessageId(row, prepared.priority, id_)
+        yield from self._insert_one(message, prepared, sent=now)
         return Sent(message)
 
-    def _insert_one(self, message: MessageId, composed: PreparedMessage, *, sent: int) -> Steps[None]:
-        if composed.key is not None:
-            yield from write_key_hints(self._process, [(composed.key, message)])
-        batch = Batch(message.row, (message_put(composed.priority, message.id, composed.value, sent=sent),))
-        yield from send(self._process, batch, beside=self._events_of([(message, composed)]))
+    def _insert_one(self, message: MessageId, prepared: PreparedMessage, *, sent: int) -> Steps[None]:
+        if prepared.key is not None:
+            yield from write_key_hints(self._process, [(prepared.key, message)])
+        batch = Batch(message.row, (message_put(prepared.priority, message.id, prepared.value, sent=sent),))
+        yield from send(self._process, batch, beside=self._events_of([(message, prepared)]))
         yield from self._listener.announce([(message.row, message.moment)])
 
-    def _send_unique(self, composed: PreparedMessage) -> Steps[Sent]:
-        """Send one message with a unique key, or keep the holder of its key if the message says "keep"."""
-        [(row, part)] = commits_of(self._ring, {0: composed})
+    def _send_unique(self, prepared: PreparedMessage) -> Steps[Sent]:
+        """Send one message with a unique key, or keep the owner of its key if the message says "keep"."""
+        [(row, part)] = commits_of(self._ring, {0: prepared})
 
-        def attempt() -> Steps[KeyHolder]:
+        def attempt() -> Steps[UniqueSendResult]:
             return (yield from send_part(self._process, self._ids, row, part))[0]
 
-        holder = yield from sent_or_kept(self._process, attempt, key=str(composed.key), unique=composed.unique)
-        if holder.sent:
-            yield from self._listener.announce([(row, holder.id.moment)])
-        yield from self._record_unique({0: holder}, {0: composed})
-        return Sent(holder.id, holder.sent)
+        result = yield from sent_or_kept(self._process, attempt, key=str(prepared.key), unique=prepared.unique)
+        if result.sent:
+            yield from self._listener.announce([(row, result.id.moment)])
+        yield from self._record_unique({0: result}, {0: prepared})
+        return Sent(result.id, result.sent)
 
     def send_many(self, items: Iterable[object], options: Message) -> Steps[SendReport]:
         """Send bodies with these options, or `Message`s with their own; those of one row go into one batch.
@@ -234,67 +235,67 @@ class Producer:
 
     def _send_chunk(self, chunk: list[tuple[object, Message]], report: SendReport) -> Steps[None]:
         first, now = len(report.ids), self._process.now()
-        composer = MessageEncoder(self._settings_sync.settings, now)
-        composed: list[PreparedMessage | None] = []
+        encoder = MessageEncoder(self._settings_sync.settings, now)
+        prepared: list[PreparedMessage | None] = []
         for body, options in chunk:
             try:
-                composed.append(self._composed(composer, body, options))
+                prepared.append(self._prepared(encoder, body, options))
             except Vetoed as veto:
-                report.vetoed[first + len(composed)] = str(veto)
-                composed.append(None)
+                report.vetoed[first + len(prepared)] = str(veto)
+                prepared.append(None)
         report.ids.extend([None] * len(chunk))
-        yield from self._send_unique_of(composed, report, first=first)
-        sent = yield from self._place_and_insert(composed, now)
+        yield from self._send_unique_of(prepared, report, first=first)
+        sent = yield from self._place_and_insert(prepared, now)
         for place, id_ in sent.items():
             report.ids[first + place] = id_
         new = [None if place in report.kept else id_ for place, id_ in enumerate(report.ids[first:], first)]
         self._call_after_send(chunk, new)
 
-    def _send_unique_of(self, composed: list[PreparedMessage | None], report: SendReport, *, first: int) -> Steps[None]:
-        """Send those that have unique keys, and remove them from `composed`."""
-        unique = {place: one for place, one in enumerate(composed) if one and one.unique}
-        holders: dict[int, KeyHolder] = {}
+    def _send_unique_of(self, prepared: list[PreparedMessage | None], report: SendReport, *, first: int) -> Steps[None]:
+        """Send those that have unique keys, and remove them from `prepared`."""
+        unique = {place: one for place, one in enumerate(prepared) if one and one.unique}
+        results: dict[int, UniqueSendResult] = {}
         for row, part in commits_of(self._ring, unique):
             committed = yield from send_part(self._process, self._ids, row, part)
-            holders |= committed
-            if due := [holder.id.moment for holder in committed.values() if holder.sent]:
+            results |= committed
+            if due := [result.id.moment for result in committed.values() if result.sent]:
                 yield from self._listener.announce([(row, min(due))])
-        yield from self._record_unique(holders, unique)
-        for place, holder in holders.items():
-            report.held(first + place, holder, unique[place].unique)
-            composed[place] = None
+        yield from self._record_unique(results, unique)
+        for place, result in results.items():
+            report.held(first + place, result, unique[place].unique)
+            prepared[place] = None
 
-    def _place_and_insert(self, composed: Sequence[PreparedMessage | None], now: int) -> Steps[dict[int, MessageId]]:
+    def _place_and_insert(self, prepared: Sequence[PreparedMessage | None], now: int) -> Steps[dict[int, MessageId]]:
         """Insert those that are not None; returns their ids by position."""
         sent: dict[int, MessageId] = {}
         by_row: dict[str, tuple[list[Put], list[int]]] = {}
-        for (due, spot), places in sorted(self._placement.lots(composed).items()):
+        for (due, spot), places in sorted(self._placement.lots(prepared).items()):
             drawn = self._ids.block(len(places), due)  # ids of one block have the same moment
             row = self._placement.row(moment(drawn[0]), spot)
             puts, placed = by_row.setdefault(row, ([], []))
             placed += places
             for place, id_ in zip(places, drawn, strict=True):
-                if one := composed[place]:
+                if one := prepared[place]:
                     puts.append(message_put(one.priority, id_, one.value, sent=now))
                     sent[place] = MessageId(row, one.priority, id_)
-        keyed = [(one.key, sent[place]) for place, one in enumerate(composed) if one and one.key is not None]
+        keyed = [(one.key, sent[place]) for place, one in enumerate(prepared) if one and one.key is not None]
         yield from write_key_hints(self._process, keyed)  # first, so that no message of a key is missed
         parts = [part for row, (puts, placed) in by_row.items() for part in _parts(row, puts, placed)]
-        yield from self._insert(parts, sent, composed)
+        yield from self._insert(parts, sent, prepared)
         return sent
 
     def _insert(
-        self, parts: Sequence[_Part], sent: Mapping[int, MessageId], composed: Sequence[PreparedMessage | None]
+        self, parts: Sequence[_Part], sent: Mapping[int, MessageId], prepared: Sequence[PreparedMessage | None]
     ) -> Steps[None]:
         """Insert batches concurrently, `_TOGETHER` at a time, each with the history events of its messages.
 
         One after the other if messages have groups: a later one that is there first would be handed out first.
         """
-        at_once = 1 if any(one and one.group is not None for one in composed) else _TOGETHER
+        at_once = 1 if any(one and one.group is not None for one in prepared) else _TOGETHER
         for first in range(0, len(parts), at_once):
             together = parts[first : first + at_once]
             beside = self._events_of(
-                (sent[place], one) for part in together for place in part.places if (one := composed[place])
+                (sent[place], one) for part in together for place in part.places if (one := prepared[place])
             )
             yield from send(self._process, *[part.batch for part in together], beside=beside)
             yield from self._listener.announce(
@@ -305,24 +306,26 @@ class Producer:
         """The batches with the history events of these messages; none if the queue keeps no such events."""
         if not self._history.wants(Kind.SENT):
             return []
-        return self._history.beside(self._history.events.of_sending(id_, one) for id_, one in sent)
+        return self._history.batches_of(self._history.events.of_sending(id_, one) for id_, one in sent)
 
-    def _record_unique(self, holders: Mapping[int, KeyHolder], composed: Mapping[int, PreparedMessage]) -> Steps[None]:
+    def _record_unique(
+        self, results: Mapping[int, UniqueSendResult], prepared: Mapping[int, PreparedMessage]
+    ) -> Steps[None]:
         """Write history events for messages sent with unique keys, and for those that they replaced; call hooks."""
-        call_after_delete(self._hooks, [holder.replaced for holder in holders.values() if holder.replaced], "replaced")
+        call_after_delete(self._hooks, [result.replaced for result in results.values() if result.replaced], "replaced")
         if self._history.wants(Kind.SENT):
-            events, sent = self._history.events, {place: holder for place, holder in holders.items() if holder.sent}
-            gone = [(holder.replaced, composed[place].key) for place, holder in sent.items() if holder.replaced]
-            cancelled = [events.of_order(Kind.CANCELLED, id_, key, why="replaced") for id_, key in gone]
-            yield from self._history.tell(
-                [*cancelled, *(events.of_sending(one.id, composed[place]) for place, one in sent.items())]
+            events, sent = self._history.events, {place: result for place, result in results.items() if result.sent}
+            gone = [(result.replaced, prepared[place].key) for place, result in sent.items() if result.replaced]
+            cancelled = [events.of_command(Kind.CANCELLED, id_, key, why="replaced") for id_, key in gone]
+            yield from self._history.write_or_buffer(
+                [*cancelled, *(events.of_sending(one.id, prepared[place]) for place, one in sent.items())]
             )
 
-    def _composed(self, composer: MessageEncoder, body: object, options: Message) -> PreparedMessage:
-        composed = composer.compose(body, with_policy_of_queue(options, self._settings_sync.settings))
+    def _prepared(self, encoder: MessageEncoder, body: object, options: Message) -> PreparedMessage:
+        prepared = encoder.prepare(body, with_policy_of_queue(options, self._settings_sync.settings))
         for hook in self._hooks:
             hook.before_send(replace(options, body=body))
-        return composed
+        return prepared
 
     def _call_after_send(self, chunk: list[tuple[object, Message]], ids: list[MessageId | None]) -> None:
         if not self._hooks:

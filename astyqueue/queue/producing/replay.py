@@ -156,7 +156,7 @@ class Replay:
         if isinstance(message, _SpooledBefore) and not self._options.again and self._has_place_of(message.spooled.id):
             return identified(message.spooled)
         try:
-            prepared = MessageEncoder(self._settings_sync.settings, record.arrived_us).compose(message.body, message)
+            prepared = MessageEncoder(self._settings_sync.settings, record.arrived_us).prepare(message.body, message)
         except BadInput as error:
             problem = f"record {record.sequence} cannot be replayed: {error}"
             raise BadInput(problem) from error

@@ -30,8 +30,8 @@ from astyqueue.spool import Spool, SpooledMessage
 from astyqueue.store import Store
 from astyqueue.structured_log import log_event
 
-#: The part of a store's concurrent calls that a forwarder uses; the rest is left to consumers. 8 rows on Cassandra, and
-#: 1 on SQLite, which has one writer.
+#: A forwarder uses one in this many of a store's concurrent calls; the rest is left to consumers. 8 rows on Cassandra,
+#: and 1 on SQLite, which has one writer.
 _SHARE: Final = 8
 _log: Final = logging.getLogger("astyqueue.spool")
 
@@ -106,8 +106,8 @@ class SpooledProducer(Producer):
     def _count_sent(self, count: int) -> None:
         self._listener.stats.add("spooled", count)
 
-    def _insert_one(self, message: MessageId, composed: PreparedMessage, *, sent: int) -> Steps[None]:  # noqa: ARG002 - the message has it
-        full = yield from call_local(partial(self._append, [SpooledMessage(message, composed.value)]))
+    def _insert_one(self, message: MessageId, prepared: PreparedMessage, *, sent: int) -> Steps[None]:  # noqa: ARG002 - the message has it
+        full = yield from call_local(partial(self._append, [SpooledMessage(message, prepared.value)]))
         if full is not None:
             raise SpoolFull(full.place, self._ring.queue, full.reason) from full
 
@@ -133,28 +133,28 @@ class SpooledProducer(Producer):
             full = partly.full
             raise SpoolFull(full.place, self._ring.queue, full.reason, appended=report.sent, report=report) from full
 
-    def _place_and_insert(self, composed: Sequence[PreparedMessage | None], now: int) -> Steps[dict[int, MessageId]]:  # noqa: ARG002 - the messages have it
+    def _place_and_insert(self, prepared: Sequence[PreparedMessage | None], now: int) -> Steps[dict[int, MessageId]]:  # noqa: ARG002 - the messages have it
         sent: dict[int, MessageId] = {}
-        for (due, spot), places in sorted(self._placement.lots(composed).items()):
+        for (due, spot), places in sorted(self._placement.lots(prepared).items()):
             drawn = self._ids.block(len(places), due)
             row = self._placement.row(moment(drawn[0]), spot)
             for place, id_ in zip(places, drawn, strict=True):
-                if one := composed[place]:
+                if one := prepared[place]:
                     sent[place] = MessageId(row, one.priority, id_)
         places = sorted(sent)
-        wanted = [SpooledMessage(sent[place], one.value) for place in places if (one := composed[place])]
+        wanted = [SpooledMessage(sent[place], one.value) for place in places if (one := prepared[place])]
         full = yield from call_local(partial(self._append, wanted))
         if full is not None:
             appended = {place: sent[place] for place in places[: full.appended]}
             raise _PartlyAppended(full, appended, places[full.appended])
         return sent
 
-    def _send_unique(self, composed: PreparedMessage) -> Steps[Any]:
-        refuse_unanswerable(_unanswerable(composed.unique))
+    def _send_unique(self, prepared: PreparedMessage) -> Steps[Any]:
+        refuse_unanswerable(_unanswerable(prepared.unique))
 
-    def _send_unique_of(self, composed: list[PreparedMessage | None], report: SendReport, *, first: int) -> Steps[None]:  # noqa: ARG002 - the signature of its base
+    def _send_unique_of(self, prepared: list[PreparedMessage | None], report: SendReport, *, first: int) -> Steps[None]:  # noqa: ARG002 - the signature of its base
         yield from ()
-        if unique := next((one.unique for one in composed if one and one.unique), None):
+        if unique := next((one.unique for one in prepared if one and one.unique), None):
             refuse_unanswerable(_unanswerable(unique))
 
     def _forward(self, messages: Sequence[SpooledMessage]) -> Mapping[str, Exception]:

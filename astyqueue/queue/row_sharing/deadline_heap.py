@@ -18,7 +18,7 @@ class DeadlineHeap:
         """An empty heap."""
         self._entries: dict[str, tuple[int, int, str]] = {}
         self._heap: list[tuple[int, int, str]] = []
-        self._turns = 0
+        self._sequence = 0
 
     def at(self, row: str) -> int:
         """The deadline of a row; NEVER if it has none."""
@@ -29,8 +29,8 @@ class DeadlineHeap:
         """Set or replace the deadline of a row."""
         if self.at(row) == moment:
             return
-        self._turns += 1
-        entry = self._entries[row] = (moment, self._turns, row)
+        self._sequence += 1
+        entry = self._entries[row] = (moment, self._sequence, row)
         heapq.heappush(self._heap, entry)
         if len(self._heap) > _STALE * len(self._entries):
             self._heap = list(self._entries.values())

@@ -17,8 +17,8 @@ from astyqueue import ids
 from astyqueue.clock import Clock
 from astyqueue.errors import SliceTooLong, Undecodable
 from astyqueue.ids import Id
-from astyqueue.protocol.claiming.scan import has_work
-from astyqueue.protocol.coordination.doorbell import RowRequest
+from astyqueue.protocol.claiming.scan import work_probes
+from astyqueue.protocol.coordination.doorbell import RebalanceRequest
 from astyqueue.protocol.layout.columns import HEADER, Header, Type, decode_header
 from astyqueue.protocol.layout.rows import Ring
 from astyqueue.protocol.steps import Steps, read
@@ -64,13 +64,13 @@ class _PolledRow:
             if self.row.known or self.floor is None
             else [Slice(self.row.name, Type.TIMER, 0, after=ids.first_at(self.floor), limit=1, values=False)]
         )
-        return [*has_work(self.row.name, self.row.heads or self.heads, until), *timers]
+        return [*work_probes(self.row.name, self.row.heads or self.heads, until), *timers]
 
 
 class HeaderPoller:
     """Polls the headers and the doorbell for one process, and plans scans of the rows in which something may be due.
 
-    `busy`: this process has claimed since it last had nothing to do.
+    `has_work`: this process has claimed since it last had nothing to do.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class HeaderPoller:
         patience: float,
     ) -> None:
         """Plan a poll of every row by the process `me`, whose `patience` with other owners is between 1 and 2."""
-        self.busy = False
+        self.has_work = False
         self.plan = PollPlan(ring, rows, activity, clock)
         self._activity = activity
         self._ring = ring
@@ -127,9 +127,9 @@ class HeaderPoller:
         """Poll a row's header at this moment at the latest."""
         self.plan.by(row.name, moment)
 
-    def is_ours(self, row: RowState) -> bool:
-        """Whether no other process owns a row."""
-        return not self._ring.shared or self._rows[row.name].lease.ours
+    def is_owned_by_another(self, row: RowState) -> bool:
+        """Whether another process owns a row."""
+        return self._ring.shared and self._rows[row.name].lease.owned_by_another
 
     def is_abandoned(self, row: RowState) -> bool:
         """Whether the owner of a row has not changed it for five seconds, as far as this process knows."""
@@ -163,14 +163,14 @@ class HeaderPoller:
         return self.plan.pause(row.name, now, polled.lease.unchanged_since, has_timers=row.has_timers)
 
     def read_headers(self, now: int) -> Steps[None]:
-        """Poll the rows whose turn it is, and probe those that their owners leave idle."""
+        """Poll the rows whose turn it is, and probe those that their owners leave unchanged."""
         rows = [self._rows[name] for name in self.plan.take(now)]
         if not rows:
             return
         found = yield from read(*[Named(polled.row.name, (HEADER,)) for polled in rows])
         for polled, columns in zip(rows, found, strict=True):
             self._apply(polled, columns[0].value if columns else None, now)
-        probed = [polled for polled in rows if self._is_idle(polled)]
+        probed = [polled for polled in rows if self._may_probe(polled)]
         for polled in rows:
             if polled not in probed:
                 self.plan.unprobed(polled.row.name, now)
@@ -217,11 +217,11 @@ class HeaderPoller:
             row.scan_soon()
             return None
 
-    def _is_idle(self, polled: _PolledRow) -> bool:
-        """Whether to probe a row: it is past or ours, its owner is ignored or left it unchanged for a while."""
+    def _may_probe(self, polled: _PolledRow) -> bool:
+        """Whether to probe it: it is past, no other process owns it, or its owner is ignored or left it unchanged."""
         if not self._ring.shared or polled.row.name not in self.plan.current or polled.row.ignores_owner:
             return True
-        return polled.lease.idle(self._clock.monotonic())
+        return polled.lease.left_unchanged(self._clock.monotonic())
 
     def _probe(self, rows: list[_PolledRow], now: int) -> Steps[None]:
         """Look for messages in these rows past their scan cursors; a message due later sets the time of the scan."""
@@ -248,7 +248,7 @@ class HeaderPoller:
         ]
 
     def read_doorbell(self, now: int) -> Steps[None]:
-        """If it is time, read whether other processes sent to current rows, or request one of ours.
+        """If it is time, read whether other processes sent to current rows, or request one that this process owns.
 
         It is read once before the first poll of a queue, so that in an idle one each later ring is new.
         """
@@ -273,32 +273,32 @@ class HeaderPoller:
         yield from self._scan_or_probe([one for place, one in enumerate(self._current) if place in news.places], now)
 
     def _set_pace(self, now: int) -> None:
-        self._doorbell.set_pace(now - self._activity.last_traffic, busy=self.busy)
+        self._doorbell.set_pace(now - self._activity.last_traffic, has_work=self.has_work)
 
     def _scan_or_probe(self, rung: list[_PolledRow], now: int) -> Steps[None]:
-        """Probe for what was sent to our rows; a row of another process is scanned when its owner leaves it idle.
+        """Probe rows that no other process owns; a row of another one is scanned once its owner leaves it unchanged.
 
         Where messages are blocked, the ring may be for the end of the message that blocked them.
         """
         for polled in rung:
             polled.row.scan_if_blocked(now)
-            if not polled.lease.ours:
+            if polled.lease.owned_by_another:
                 polled.row.scan_at(now)
-        yield from self._probe([polled for polled in rung if polled.lease.ours], now)
+        yield from self._probe([polled for polled in rung if not polled.lease.owned_by_another], now)
 
-    def _yield_row(self, request: RowRequest, now: int) -> None:
+    def _yield_row(self, request: RebalanceRequest, now: int) -> None:
         """Leave a row alone for a moment, for the process that requests it."""
         polled = self._rows.get(request.row)
-        if polled and request.process != self._me and self.is_ours(polled.row):
+        if polled and request.process != self._me and not self.is_owned_by_another(polled.row):
             polled.row.yielded_until = now + _PAUSE
 
-    def idle(self, now: int) -> Steps[None]:
+    def when_out_of_work(self, now: int) -> Steps[None]:
         """With nothing to do here, read the doorbell more often, and request a row if this process should have more.
 
         It is one of a process that has too many, or one in which our claims fail.
         """
-        if self.busy:
-            self.busy = False
+        if self.has_work:
+            self.has_work = False
             self._set_pace(now)
         at = self._clock.monotonic()
         owned = {one.row.name: one.lease.owner for one in self._current if self._ring.shared and one.lease.active(at)}
@@ -307,7 +307,7 @@ class HeaderPoller:
             return
         polled = self._rows[name]
         polled.lease.requested_until = at + _TRYING
-        yield from self._doorbell.request(RowRequest(self._me, name))
+        yield from self._doorbell.request(RebalanceRequest(self._me, name))
         polled.row.scan_at(now)
 
 
@@ -339,7 +339,7 @@ class RebalanceRequests:
             self._crowded_out = row
 
     def next(self, owners: Mapping[str, str], at: MonotonicUs) -> str | None:
-        """The row that an idle process should request, by the owners of the current rows; None for no request."""
+        """The row that a process out of work should request, by the owners of the current rows; None for none."""
         if at < self._next:
             return None
         row, self._crowded_out = self._crowded_out, None

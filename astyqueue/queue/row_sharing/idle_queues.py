@@ -46,8 +46,8 @@ _FEW: Final = 16
 _SET: Final = SECOND
 
 
-class Call(Enum):
-    """Why an idle queue is called."""
+class WakeReason(Enum):
+    """Why an idle queue is woken."""
 
     NOTICE = "a notice names it"
     TURN = "a catch-up poll is due"
@@ -57,7 +57,7 @@ class Call(Enum):
 class QueueActivity:
     """Whether one queue is in use in this process.
 
-    Any thread reports use (`used`); the watch calls the queue, and its leader takes the calls. `idle` is set by the
+    Any thread reports use (`used`); the watch wakes the queue, and its leader takes the reasons. `idle` is set by the
     leader; `turn`: a catch-up poll is due but waits for credit; `must_poll_all`: poll every row, notices were missed.
     `last_traffic` is the time of the last send or claim here, in microseconds since 1970.
     """
@@ -77,7 +77,7 @@ class QueueActivity:
         self._clock = clock
         self._until = BEGINNING
         self._lock = threading.Lock()
-        self._calls: set[Call] = set()
+        self._wake_reasons: set[WakeReason] = set()
 
     def __repr__(self) -> str:
         """Whether it is idle."""
@@ -104,47 +104,47 @@ class QueueActivity:
 
     @property
     def unwatched(self) -> bool:
-        """Whether nothing has to be followed now: the queue is idle, and was not called."""
+        """Whether nothing has to be followed now: the queue is idle, and was not woken."""
         return self.idle and not self.turn and not self.in_use
 
     @property
-    def called(self) -> bool:
-        """Whether the queue was called since its leader last took the calls."""
-        return bool(self._calls)
+    def was_woken(self) -> bool:
+        """Whether the queue was woken since its leader last took the reasons."""
+        return bool(self._wake_reasons)
 
-    def call(self, call: Call) -> None:
-        """Call the queue, from any thread."""
+    def wake(self, reason: WakeReason) -> None:
+        """Note a reason to wake the queue, from any thread."""
         with self._lock:
-            self._calls.add(call)
+            self._wake_reasons.add(reason)
 
-    def take_calls(self) -> None:
-        """Note what the queue was called for; only its leader does this, before it reads anything of the queue."""
+    def take_wake_reasons(self) -> None:
+        """Take note of why the queue was woken; only its leader does this, before it reads anything of the queue."""
         if not self.joined:
             self.watch.join(self)
-        if not self._calls:
+        if not self._wake_reasons:
             return
         with self._lock:
-            calls, self._calls = self._calls, set()
-        self.turn = self.turn or Call.TURN in calls
-        if Call.NOTICE in calls:
+            reasons, self._wake_reasons = self._wake_reasons, set()
+        self.turn = self.turn or WakeReason.TURN in reasons
+        if WakeReason.NOTICE in reasons:
             if self.idle:
                 self.last_traffic = self._clock.now()
             self.used()
-        self.must_poll_all = self.must_poll_all or Call.GAP in calls
+        self.must_poll_all = self.must_poll_all or WakeReason.GAP in reasons
 
     def begin_idling(self, now: int) -> None:
         """The queue is idle; all its rows are polled from now on, so that only later notices matter."""
         self.idle, self.must_poll_all, self.since = True, False, now - _BEFORE
 
     def rest(self, me: Wakeup, until: MonotonicUs) -> Steps[None]:
-        """Rest as its leader, until it is called or woken, or until this moment."""
+        """Rest as its leader, until the queue or its leader is woken, or until this moment."""
         yield from self.watch.rest(self, me, until)
 
 
 class ActivityWatch:
     """Watches the activity log for the idle queues of a connection; safe to use from several threads and tasks.
 
-    Of the leaders that rest, one watches: its rests end at the next read of the log, and it calls the queues that are
+    Of the leaders that rest, one watches: its rests end at the next read of the log, and it wakes the queues that are
     named there. When it has other work, another of them is woken to watch.
 
     It keeps no queue: a program may open one for each of its requests, and close none.
@@ -207,7 +207,7 @@ class ActivityWatch:
             self._queues.setdefault(activity.queue, WeakKeyDictionary())[activity] = None
             self._turns.append((activity.queue, ref(activity)))
             if any(one.queue == activity.queue and one.moment >= activity.since for _, one in self._recent):
-                activity.call(Call.NOTICE)
+                activity.wake(WakeReason.NOTICE)
 
     def leave(self, activity: QueueActivity) -> None:
         """A queue was closed."""
@@ -233,10 +233,10 @@ class ActivityWatch:
             del self._queues[queue]
 
     def rest(self, activity: QueueActivity, me: Wakeup, until: MonotonicUs) -> Steps[None]:
-        """Rest for a queue until it is called, `me` is set, or the moment has come, and read the log meanwhile."""
+        """Rest for a queue until it is woken, `me` is set, or the moment has come, and read the log meanwhile."""
         self._enter(activity, me)
         try:
-            while not activity.called:
+            while not activity.was_woken:
                 seen, moment = me.seen, min(until, self._next_read) if self._watching is activity else until
                 yield Rest(me, moment)
                 if me.seen != seen or self._clock.monotonic() < moment or moment >= until:
@@ -261,7 +261,7 @@ class ActivityWatch:
             following.set()
 
     def _read(self) -> Steps[None]:
-        """Read what is new in the log, and call the queues that it names, and the one whose turn it is.
+        """Read what is new in the log, and wake the queues that it names, and the one whose turn it is.
 
         An error of the store is raised to the queue that watches; after that, another one tries.
         """
@@ -280,9 +280,9 @@ class ActivityWatch:
             self._recent.extend((at, notice) for notice in new)
             while self._recent and self._recent[0][0] < at - _BEFORE:
                 self._recent.popleft()
-            self._call_named(new)
+            self._wake_named(new)
             if missed:
-                self._call_all_that_missed(lost)
+                self._wake_all_that_missed(lost)
             self._give_turn(at)
 
     def _overlap(self, at: MonotonicUs) -> int:
@@ -301,20 +301,20 @@ class ActivityWatch:
                 wakeup.set()
         self._shift = shift
 
-    def _call_named(self, notices: list[Notice]) -> None:
+    def _wake_named(self, notices: list[Notice]) -> None:
         for notice in notices:
             for activity in self._queues.get(notice.queue, ()):
                 if notice.moment >= activity.since:
                     self._named = self._clock.monotonic()
-                    self._call(activity, Call.NOTICE)
+                    self._wake(activity, WakeReason.NOTICE)
 
-    def _call_all_that_missed(self, lost: int) -> None:
+    def _wake_all_that_missed(self, lost: int) -> None:
         for activity in (joined() for _, joined in self._turns):
             if activity is not None and activity.idle and activity.since < lost:
-                self._call(activity, Call.GAP)
+                self._wake(activity, WakeReason.GAP)
 
     def _give_turn(self, at: MonotonicUs) -> None:
-        """Call the resting queue whose last turn is longest ago."""
+        """Wake the resting queue whose last turn is longest ago."""
         if at < self._next_turn:
             return
         self._next_turn = at + _TURN
@@ -325,11 +325,11 @@ class ActivityWatch:
                 continue
             self._turns.append((queue, joined))
             if activity in self._resting:
-                self._call(activity, Call.TURN)
+                self._wake(activity, WakeReason.TURN)
                 return
 
-    def _call(self, activity: QueueActivity, call: Call) -> None:
-        """Call a queue; the caller holds the lock, so that its leader either rests or sees the call before it does."""
-        activity.call(call)
+    def _wake(self, activity: QueueActivity, reason: WakeReason) -> None:
+        """Wake a queue; the caller holds the lock, so its leader either rests or sees the reason before it does."""
+        activity.wake(reason)
         if activity in self._resting and activity is not self._watching:
             self._resting[activity].set()

@@ -14,7 +14,7 @@ from astyqueue import ids
 from astyqueue.clock import Clock
 from astyqueue.protocol.coordination import doorbell
 from astyqueue.protocol.coordination.activity_log import notice_of
-from astyqueue.protocol.coordination.doorbell import RowRequest
+from astyqueue.protocol.coordination.doorbell import RebalanceRequest
 from astyqueue.protocol.layout.rows import Ring
 from astyqueue.protocol.steps import Client, Steps, read
 from astyqueue.store import Batch, Column, Slice
@@ -35,7 +35,7 @@ _PACES: Final = ((SECOND, SECOND // 1_000, 5), (60 * SECOND, 3 * SECOND // 1_000
 #: The longest pause for the duration of a read, because the process may have been suspended during it. The headers of
 #: current rows are polled as often.
 _LONGEST: Final = 2 * SECOND
-#: The least pause between two reads while this process is busy: then it needs only the requests for its rows.
+#: The least pause between two reads while this process has work: then it needs only the requests for its rows.
 _BUSY: Final = SECOND // 20
 
 
@@ -43,7 +43,7 @@ class DoorbellNews(NamedTuple):
     """The places of the current rows to probe, and a new request for a row; `rung`: the bell is a new one."""
 
     places: set[int]
-    request: RowRequest | None
+    request: RebalanceRequest | None
     rung: bool
 
 
@@ -139,9 +139,9 @@ class PacedDoorbell:
         """Take the last notice as one of an hour ago, for a measurement or a test that cannot wait for that."""
         self._noticed = None
 
-    def request(self, request: RowRequest) -> Steps[None]:
+    def request(self, request: RebalanceRequest) -> Steps[None]:
         """Request a row from its owner, which then leaves it alone for a moment."""
-        yield from doorbell.request_row(self._ring.queue, request, ids.nonce())
+        yield from doorbell.request_rebalance(self._ring.queue, request, ids.nonce())
 
     def expect_ring(self) -> None:
         """Have the next read, at once, name all current rows: a ring may have come while the doorbell was not read."""
@@ -157,13 +157,13 @@ class PacedDoorbell:
         """The monotonic moment of the next read."""
         return self._next if self._echo is None else min(self._next, self._echo)
 
-    def set_pace(self, quiet: int, *, busy: bool) -> None:
+    def set_pace(self, quiet: int, *, has_work: bool) -> None:
         """Set the moment of the next read; `quiet` is the time since the last traffic, in microseconds.
 
         The pause begins with the end of the last read: a process with some work now and then must not begin it anew.
         """
         pause, times = next((pause, times) for least, pause, times in _PACES if quiet < least)
-        self._next = self._read_at + max(_BUSY if busy else pause, min(times * self._cost, _LONGEST))
+        self._next = self._read_at + max(_BUSY if has_work else pause, min(times * self._cost, _LONGEST))
 
     def read(self, *also: Slice) -> Steps[tuple[DoorbellNews, list[list[Column]]]]:
         """Read what is new at the doorbell, and the columns of other slices in the same request."""
@@ -182,7 +182,7 @@ class PacedDoorbell:
         wanted = current.wanted if current.wanted != before.wanted else None
         rung = current.bell != before.bell
         places = self._places(current.bell if rung else None, began, echo=echo)
-        return DoorbellNews(places, doorbell.row_request_in(wanted) if wanted else None, rung), found
+        return DoorbellNews(places, doorbell.rebalance_request_in(wanted) if wanted else None, rung), found
 
     def _places(self, rung: bytes | None, now: MonotonicUs, *, echo: bool) -> set[int]:
         everywhere = set(range(self._ring.width))

@@ -24,7 +24,8 @@ _TRAFFIC: Final = 60 * SECOND
 _TOGETHER: Final = 32
 #: The pause before a poll without an answer is tried again.
 _UNANSWERED: Final = 5 * SECOND
-#: The turn of a row that was never polled: before every other.
+#: The deadline of rows that were never polled, and of current rows that a consumer asks for. Only rows whose turn
+#: begins come before: theirs is 0.
 _FIRST: Final = 1
 #: The number of rows of an idle queue that are polled in its turn: about five queries.
 _IN_TURN: Final = 2
@@ -99,7 +100,7 @@ class PollPlan:
         return self._polls.next() > _FIRST
 
     def is_overdue(self, now: int) -> bool:
-        """Whether a row is to be polled now, as after a process has not called for a while."""
+        """Whether a row is to be polled now, as when no consumer of this process received for a while."""
         return self._polls.next() <= now
 
     def next_event(self) -> int:

@@ -141,8 +141,8 @@ class RescanScheduler:
     def _begin(self, row: str, last: LastRescan, now: int, *, header: Column) -> Steps[None]:
         """Begin with a row; if there is nothing to rescan in it, it is done at once and nothing is written."""
         begin, state = since(self._ring, row, last, now), self._rows[row]
-        levels, window, heads = self._ring.layout.priorities, state.scan_window, state.heads or ()
-        rescan = RowRescan(self._process, row, levels, begin, strides=window, heads=heads)
+        levels, window, heads = self._ring.layout.priorities, state.read_window, state.heads or ()
+        rescan = RowRescan(self._process, row, levels, begin, window=window, heads=heads)
         yield from rescan.begin(header)
         if rescan.over:
             self._agenda.set(row, due(self._ring, row, LastRescan(now)) + self._up_to(_LATER))

@@ -48,21 +48,21 @@ class RowLease:
         return changed
 
     @property
-    def ours(self) -> bool:
-        """Whether no other process owns the row."""
-        return self.owner in ("", self.me)
+    def owned_by_another(self) -> bool:
+        """Whether another process owns the row."""
+        return self.owner not in ("", self.me)
 
     def active(self, at: MonotonicUs) -> bool:
         """Whether its owner changed the header within the last five seconds."""
         return bool(self.owner) and at - self.unchanged_since < ABANDONED
 
-    def idle(self, at: MonotonicUs) -> bool:
+    def left_unchanged(self, at: MonotonicUs) -> bool:
         """Whether the header did not change for as long as this process leaves due work to the owner."""
         return at - self.unchanged_since >= self._left_to_owner(at)
 
     def _left_to_owner(self, at: MonotonicUs) -> int:
         """How long this process leaves due work to the owner, in microseconds."""
-        if self.ours:
+        if not self.owned_by_another:
             return 0
         return int(self.patience * (_PATIENCE if self.active(at) else _PATIENCE_ABANDONED))
 

@@ -18,7 +18,7 @@ from astyqueue.clock import Clock
 from astyqueue.errors import StoreError
 from astyqueue.protocol.layout.columns import HEADER
 from astyqueue.protocol.layout.rows import Ring, is_home
-from astyqueue.protocol.row.bounded_reads import MessageSizes, ScanWindow
+from astyqueue.protocol.row.bounded_reads import MessageSizes, ReadWindow
 from astyqueue.protocol.row.snapshot import RowSnapshot
 from astyqueue.protocol.steps import Steps, read
 from astyqueue.queue.row_sharing.deadline_heap import DeadlineHeap
@@ -51,8 +51,9 @@ _CHANGED: Final = -1
 class RowScheduler:
     """Chooses the next row of a queue for one process.
 
-    Any thread reports what makes a row due (`due`, `changed`) and requests scans (`request`, `answered`). The leader
-    calls everything else: each round `begin_round`, and then `poll`, `next_row` and `visiting`, or `idle`.
+    Any thread reports what makes a row due (`report_due`, `report_changed`) and requests scans (`request`, `answered`).
+    The leader calls everything else: each round `begin_round`, and then `poll`, `next_row` and `visiting`, or
+    `when_out_of_work`.
 
     `shared`: rows have owners; a single row is used by all processes.
     """
@@ -92,12 +93,12 @@ class RowScheduler:
         requests = f"requested {self._requested}, answered {self._answered}"
         return f"<RowScheduler: work in {planned} of {len(self.rows)} rows, {len(self._reported)} reported, {requests}>"
 
-    def due(self, row: str, moment: int, now: int) -> None:
+    def report_due(self, row: str, moment: int, now: int) -> None:
         """Report that this process sent to a row a message due at `moment`. Safe from any thread."""
         self.activity.traffic(now)
         self._report(row, moment)
 
-    def changed(self, row: str) -> None:
+    def report_changed(self, row: str) -> None:
         """Report a header commit of this process that its snapshot of the row does not have. Safe from any thread."""
         self._report(row, _CHANGED)
 
@@ -123,7 +124,7 @@ class RowScheduler:
 
     @property
     def unwatched(self) -> bool:
-        """Whether nothing has to be followed now: the queue is idle, was not called, and no consumer came."""
+        """Whether nothing has to be followed now: the queue is idle, was not woken, and no consumer came."""
         return self.activity.unwatched and self._answered >= self._requested
 
     def begin_round(self, now: int, *, working: bool = False) -> bool:
@@ -207,7 +208,7 @@ class RowScheduler:
             if (until := row.left_alone_until) > now:
                 self._scans.set(name, until)
             elif self.poller.may_claim(row, now):
-                self.poller.busy = True
+                self.poller.has_work = True
                 row.due = NEVER
                 return row
         return None
@@ -246,7 +247,7 @@ class RowScheduler:
         self._take_in_reports(now)
         for name in self._ring.homes():
             row = self.rows[name]
-            if self.poller.is_ours(row):
+            if not self.poller.is_owned_by_another(row):
                 if row.may_have_occurrence(now):
                     return row
             elif row.may_have_occurrence(now - _FIRED_BY_OWNER) and self.poller.is_abandoned(row):
@@ -259,7 +260,7 @@ class RowScheduler:
         for row in self.rows.values():
             row.fire_schedules(on=on)
 
-    def idle(self, now: int, *, has_credit: bool) -> Steps[None]:
+    def when_out_of_work(self, now: int, *, has_credit: bool) -> Steps[None]:
         """With no known work: poll for waiting consumers, read the doorbell more often, request a row of others.
 
         Without credit no consumer could get anything now, so all requests made before this round are answered.
@@ -277,7 +278,7 @@ class RowScheduler:
             self._ignores_owners = False
             for row in self.rows.values():
                 row.ignores_owner = False
-        yield from self.poller.idle(now)
+        yield from self.poller.when_out_of_work(now)
 
     def next_event(self, now: int) -> int:
         """The moment of the next scan or read."""
@@ -335,7 +336,7 @@ class RowVisit:
         self._poller.scanned(row, now)
         if refused and self._shared:
             row.due = now
-            if not row.was_refused(now):
+            if not row.retry_refused_claim(now):
                 self._poller.poll_by(row, now)
         elif more or refused or snapshot.header is None:
             self._poller.refused(row, refused)
@@ -371,12 +372,12 @@ class RowVisit:
 def _unknown_rows(ring: Ring, scans: DeadlineHeap) -> dict[str, RowState]:
     """All rows, nothing known of any.
 
-    Rows of the ring share a scan window, as they fill alike; all rows share message sizes.
+    Rows of the ring share a read window, as they fill alike; all rows share message sizes.
     """
-    window, sizes, levels = ScanWindow(), MessageSizes(), ring.layout.priorities
+    window, sizes, levels = ReadWindow(), MessageSizes(), ring.layout.priorities
     return {
         name: RowState(
-            RowSnapshot(name, levels, sizes=sizes, strides=ScanWindow(None if is_home(name) else window)), scans
+            RowSnapshot(name, levels, sizes=sizes, window=ReadWindow(None if is_home(name) else window)), scans
         )
         for name in ring.rows()
     }

@@ -9,7 +9,7 @@ from astyqueue.errors import Undecodable
 from astyqueue.ids import Id
 from astyqueue.protocol.layout.columns import decode_header
 from astyqueue.protocol.layout.rows import is_home
-from astyqueue.protocol.row.bounded_reads import ScanWindow
+from astyqueue.protocol.row.bounded_reads import ReadWindow
 from astyqueue.protocol.row.snapshot import RowSnapshot
 from astyqueue.queue.row_sharing.deadline_heap import DeadlineHeap
 from astyqueue.units import NEVER, SECOND
@@ -74,8 +74,11 @@ class RowState:
         if self.due <= now:
             self.scan_at(self.due)
 
-    def was_refused(self, now: int) -> bool:
-        """Whether a claim that was refused is tried again at once, as the owner is ignored."""
+    def retry_refused_claim(self, now: int) -> bool:
+        """Count a refused claim. While the owner is ignored and refusals are left, plan the next try at once.
+
+        Returns whether it did.
+        """
         self.refusals_left -= 1
         self.ignores_owner = self.ignores_owner and self.refusals_left > 0
         if self.ignores_owner:
@@ -168,9 +171,9 @@ class RowState:
         return bool(self.snapshot.timers and self.snapshot.timers.by_name)
 
     @property
-    def scan_window(self) -> ScanWindow:
+    def read_window(self) -> ReadWindow:
         """How much time one read of its messages may cover."""
-        return self.snapshot.strides
+        return self.snapshot.window
 
     def fire_schedules(self, *, on: bool) -> None:
         """Set whether this process fires the schedules of the row."""

@@ -84,8 +84,8 @@ def _acked(record: RunRecord) -> Iterator[Settled]:
 
 def _sure(record: RunRecord) -> Callable[[Settled], bool]:
     """Whether neither a settle nor an earlier one with its receipt had an unknown outcome."""
-    unsure = {(one.id, one.nonce) for one in record.history.settled if one.result is Result.UNKNOWN}
-    return lambda one: not one.unknowns and (one.id, one.nonce) not in unsure
+    unanswered = {(one.id, one.nonce) for one in record.history.settled if one.result is Result.UNKNOWN}
+    return lambda one: not one.unknowns and (one.id, one.nonce) not in unanswered
 
 
 def _surely_removed(order: Removed, comes_again: set[Id]) -> list[Id]:

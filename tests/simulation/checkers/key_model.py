@@ -92,7 +92,7 @@ class KeyModel:
         for owner in self.keys.values():
             if isinstance(owner, KeyOwningSchedule):
                 schedule = self.schedules.get(trigger_name(owner.key))
-                if schedule is None or schedule.made != owner.made:
+                if schedule is None or schedule.creation_nonce != owner.creation_nonce:
                     yield f"the key {owner.key!r} is a schedule's that is gone: no send can get the key"
             elif owner.id in ended or owner.id not in self.inserted:
                 wrong = f"the key {owner.key!r} names {ids.text(owner.id)}, which is gone or dead"

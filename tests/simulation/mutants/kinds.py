@@ -8,7 +8,7 @@ from typing import Any, Final
 from unittest import mock
 
 from astyqueue.protocol.claiming import claim as claiming
-from astyqueue.protocol.claiming.selection import ClaimPlan, ExpiredLeases, Redelivery
+from astyqueue.protocol.claiming.selection import ClaimPlan, DueMessages, Redelivery
 from astyqueue.protocol.layout.columns import Entry, Timer
 from astyqueue.protocol.sending import unique
 from astyqueue.protocol.settling import outcomes, settle
@@ -44,12 +44,12 @@ def _plain(entry: Entry) -> Entry:
 
 
 def _delivering_again() -> list[Patches]:
-    original = ExpiredLeases.add
+    original = DueMessages.add
 
-    def mutated(found: ExpiredLeases, again: Redelivery) -> None:
+    def mutated(found: DueMessages, again: Redelivery) -> None:
         original(found, again._replace(entry=_plain(again.entry)))
 
-    return [mock.patch.object(ExpiredLeases, "add", mutated)]
+    return [mock.patch.object(DueMessages, "add", mutated)]
 
 
 def _ignoring_groups() -> list[Patches]:

@@ -82,7 +82,7 @@ def _dead_first() -> list[Patches]:
 
 def _old_messages() -> list[Patches]:
     kept: dict[tuple[int, int], tuple[int, list[Column]]] = {}
-    walk = scan._walk  # noqa: SLF001 - the mistake is made there
+    read_slice = scan._read_slice  # noqa: SLF001 - the mistake is made there
 
     def remembering(
         seen: RowSnapshot, wanted: Slice, now: int, *, whole: bool = False
@@ -92,22 +92,22 @@ def _old_messages() -> list[Patches]:
         left = [column for column in columns if column.name.id > wanted.after]
         if wanted.values and left and now - at < 30 * SECOND:
             return left[: wanted.limit], False
-        found, long = yield from walk(seen, wanted, now, whole=whole)
+        found, long = yield from read_slice(seen, wanted, now, whole=whole)
         if wanted.values:
-            more, _ = yield from walk(seen, replace(wanted, limit=50), now)
+            more, _ = yield from read_slice(seen, replace(wanted, limit=50), now)
             kept[place] = (now, more)
         return found, long
 
-    return [mock.patch.object(scan, "_walk", remembering)]
+    return [mock.patch.object(scan, "_read_slice", remembering)]
 
 
 def _to_an_earlier_key() -> list[Patches]:
     original = outcomes.plan_settle
 
     def mutated(*values: Any, marking: bool = False) -> SettlePlan:  # noqa: ANN401, ARG001 - handed on, and nothing is marked
-        worked = original(*values)
-        worked.moved, worked.sooner = [*worked.moved, *worked.sooner], []
-        return worked
+        settle_plan = original(*values)
+        settle_plan.moved, settle_plan.sooner = [*settle_plan.moved, *settle_plan.sooner], []
+        return settle_plan
 
     return [mock.patch.object(module, "plan_settle", mutated) for module in (settle, claiming)]
 
@@ -125,10 +125,10 @@ def _cursors_by_the_clock() -> list[Patches]:
     original = scan.scan_row
 
     def mutated(now: int, seen: RowSnapshot, *values: Any, **options: Any) -> Steps[ClaimPlan]:  # noqa: ANN401 - handed on as they are
-        picked = yield from original(now, seen, *values, **options)
+        claim_plan = yield from original(now, seen, *values, **options)
         for cursors in seen.scans.cursors:
             cursors[:] = [max(cursor, ids.first_at(now - lag)) for cursor, lag in zip(cursors, SCAN_LAGS, strict=True)]
-        return picked
+        return claim_plan
 
     return [mock.patch.object(claiming, "scan_row", mutated)]
 

@@ -120,32 +120,32 @@ class Consumer:
     def _claim(self, row: str) -> Generator[Request | Pause, Any, None]:
         leased = sum(len(lease.deliveries) for lease in self.leases)
         want = self.rng.randint(1, _MOST)
-        order = ClaimRequest(
+        request = ClaimRequest(
             want, self.behaviour.lease_us, self.behaviour.max_attempts, leased, yields=self.rng.random() < 0.3
         )
         joined = [lease for lease in self.leases if lease.row == row and self.rng.random() < 0.5]
-        yield from self._go_in(row, order, [(lease, self._outcomes(lease)) for lease in joined], self.rng)
+        yield from self._go_in(row, request, [(lease, self._outcomes(lease)) for lease in joined], self.rng)
 
     def _go_in(
-        self, row: str, order: ClaimRequest, joined: _Joined, patience: SeededRandom | None
+        self, row: str, request: ClaimRequest, joined: _Joined, patience: SeededRandom | None
     ) -> Generator[Request | Pause, Any, bool]:
         """Claim, under the lock of the row if there is one; returns whether anything came of it."""
         if self.locked is None:
-            claimed = yield from self._take(row, order, joined)
+            claimed = yield from self._take(row, request, joined)
         else:
-            claimed = yield from self.locked.claim(row, order, lambda under: self._take(row, under, joined), patience)
+            claimed = yield from self.locked.claim(row, request, lambda under: self._take(row, under, joined), patience)
         return bool(claimed.claims or claimed.more or claimed.suspect)
 
-    def _take(self, row: str, order: ClaimRequest, joined: _Joined) -> Steps[ClaimResult]:
+    def _take(self, row: str, request: ClaimRequest, joined: _Joined) -> Steps[ClaimResult]:
         """Claim, with these settles in the same commit."""
         self.history.begins("claim with settles" if joined else "claim")
         self.history.claims(int(self.client.clock.monotonic()), self.client.clock.error)
         settle_record = [self._asks(lease, outcomes) for lease, outcomes in joined]
-        settling = [SettleRequest(lease.timer, outcomes, lease.unsure) for lease, outcomes in joined]
+        settling = [SettleRequest(lease.timer, outcomes, lease.unanswered) for lease, outcomes in joined]
         claimed = ClaimResult()
         self.polls.begin([self.snapshots[row]])
         with contextlib.suppress(StoreError):  # what was done before the error is noted all the same
-            yield from claim(self.process, self.snapshots[row], order, settling=settling, into=claimed)
+            yield from claim(self.process, self.snapshots[row], request, settling=settling, into=claimed)
         for (lease, outcomes), notes, settlement in zip(joined, settle_record, settling, strict=True):
             if done := claimed.settled.get(settlement.timer.name):
                 self._settled(lease, outcomes, done, notes=notes)
@@ -169,13 +169,13 @@ class Consumer:
         notes = self._asks(lease, outcomes)
         self.history.begins(*[note.kind for note in notes.values()])
         try:
-            settled = yield from settle(self.process, lease.row, SettleRequest(lease.timer, outcomes, lease.unsure))
+            settled = yield from settle(self.process, lease.row, SettleRequest(lease.timer, outcomes, lease.unanswered))
         except StoreError as error:
             for note in notes.values():
                 note.result = Result.UNKNOWN if isinstance(error, OutcomeUnknown) else note.result
             return
-        for worked in settled.done:
-            self.snapshots[lease.row].settled(worked.timer_change)
+        for settle_plan in settled.done:
+            self.snapshots[lease.row].settled(settle_plan.timer_change)
         self._settled(lease, outcomes, settled, notes=notes)
 
     def _asks(self, lease: Lease, outcomes: dict[Id, Outcome]) -> dict[Id, SettleRecord]:
@@ -206,7 +206,7 @@ class Consumer:
 
 def acking(delivery: BaseDelivery) -> Ack:
     """An ack, with what the delivery needs in the same commit."""
-    return ACK if delivery.along is NOTHING else Ack(delivery.along)
+    return ACK if delivery.effects is NOTHING else Ack(delivery.effects)
 
 
 def outcome_for(delivery: BaseDelivery, now: int, behaviour: Behaviour, *, rng: random.Random) -> Outcome:
@@ -223,7 +223,7 @@ def outcome_for(delivery: BaseDelivery, now: int, behaviour: Behaviour, *, rng: 
         case "extend":
             return Extend(now + int(behaviour.lease_us * rng.uniform(0.3, 1.5)))
         case _:
-            return Reject("rejected", f"reason {rng.randint(0, 9)}", delivery.attempt, delivery.along)
+            return Reject("rejected", f"reason {rng.randint(0, 9)}", delivery.attempt, delivery.effects)
 
 
 def delivery_record(delivery: BaseDelivery, client: SimulatedProcess) -> history.Delivered:

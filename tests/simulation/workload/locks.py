@@ -126,9 +126,11 @@ class Locks:
 
     def rows_of(self, client: SimulatedProcess, process: Client, ring: Ring) -> LockedRows | None:
         """The rows of a consumer that claims under a lock; None if it has none."""
-        ways = self.options(client)
+        client_options = self.options(client)
         return (
-            None if ways is DEFAULT_OPTIONS else LockedRows(client, process, ways, _scheduler(client, ring), locks=self)
+            None
+            if client_options is DEFAULT_OPTIONS
+            else LockedRows(client, process, client_options, _scheduler(client, ring), locks=self)
         )
 
     def answered(self, client_name: str, row: str, *, yes: bool) -> None:
@@ -224,7 +226,13 @@ class LockedRows:
     """The rows of a queue for a consumer that claims under a lock; it polls their headers as a real process does."""
 
     def __init__(
-        self, client: SimulatedProcess, process: Client, ways: ClientOptions, scheduler: RowScheduler, *, locks: Locks
+        self,
+        client: SimulatedProcess,
+        process: Client,
+        client_options: ClientOptions,
+        scheduler: RowScheduler,
+        *,
+        locks: Locks,
     ) -> None:
         """Begin without knowledge of any row; `snapshots` holds what is learned."""
         self.snapshots = {name: row.snapshot for name, row in scheduler.rows.items()}
@@ -233,12 +241,12 @@ class LockedRows:
         self._process = process
         self._locks = locks
         self._scheduler = scheduler
-        self._locking = RowLocks(ways.lock(process, client.clock), ways.lock_timeout, client.clock)
-        self._pause = ways.lock_timeout // _TRIES
-        self._patience = (0, 0, ways.lock_timeout // 2, 3 * ways.lock_timeout)
+        self._locking = RowLocks(client_options.lock(process, client.clock), client_options.lock_timeout, client.clock)
+        self._pause = client_options.lock_timeout // _TRIES
+        self._patience = (0, 0, client_options.lock_timeout // 2, 3 * client_options.lock_timeout)
 
     def claim(
-        self, row: str, order: ClaimRequest, claiming: Claiming, rng: SeededRandom | None
+        self, row: str, request: ClaimRequest, claiming: Claiming, rng: SeededRandom | None
     ) -> Generator[Request | Pause, Any, ClaimResult]:
         """Claim under the lock of a row.
 
@@ -247,18 +255,20 @@ class LockedRows:
         patience = rng.choice(self._patience) if rng else self._patience[-1] + _PATIENT
         until = self._clock.monotonic() + patience
         with contextlib.suppress(StoreError):
-            while (claimed := (yield from self._try(row, order, claiming))) is None and self._clock.monotonic() < until:
+            while (
+                claimed := (yield from self._try(row, request, claiming))
+            ) is None and self._clock.monotonic() < until:
                 yield Pause(max(self._scheduler.rows[row].not_before - self._process.now(), self._pause))
             return claimed or ClaimResult()
         return ClaimResult()
 
-    def _try(self, row: str, order: ClaimRequest, claiming: Claiming) -> Steps[ClaimResult | None]:
+    def _try(self, row: str, request: ClaimRequest, claiming: Claiming) -> Steps[ClaimResult | None]:
         """Read what other processes did in the rows, and claim from this one; None if it is busy."""
         came: list[ClaimResult] = []
 
         def take(handle: LockHandle) -> Steps[ClaimResult]:
             self._locks.claims_now(self._who, row)
-            under = replace(order, leases=self._locking.leases, yields=False, unlocks=handle.columns)
+            under = replace(request, leases=self._locking.leases, yields=False, unlocks=handle.columns)
             came.append((yield from claiming(under)))
             return came[-1]
 

@@ -158,7 +158,7 @@ class Workload:
 
     def _application(self, name: str) -> tuple[SimulatedProcess, QueueRuntime]:
         client = self._client(name, None)
-        return client, QueueRuntime(self._settings, client.clock, (), ways=self._locks.options(client))
+        return client, QueueRuntime(self._settings, client.clock, (), client_options=self._locks.options(client))
 
     def consumer(self, name: str, skew: int | None = None) -> Consumer:
         """One more process that claims and settles."""

@@ -33,7 +33,7 @@ from astyqueue.protocol.layout.columns import (
 from astyqueue.protocol.layout.rows import QUEUES, TIME, doorbell_row, history_row, key_row, settings_row
 from astyqueue.protocol.layout.schedule_column import encode_schedule, trigger_name
 from astyqueue.protocol.layout.unique_key import KeyOwner, key_name, removed_name
-from astyqueue.protocol.scheduling.schedule_definition import RequestedSchedule, made
+from astyqueue.protocol.scheduling.schedule_definition import RequestedSchedule, new_schedule
 from astyqueue.store import ENTRIES, HISTORY, Name
 from astyqueue.triggers import Every
 from astyqueue.units import SECOND
@@ -293,7 +293,9 @@ class Damages:
         wanted = RequestedSchedule(
             Every("1h"), Template(b'{"to":"ada"}', headers={"a": "b"}), Policies.read("all", "queue all", "pause")
         )
-        head, _, body = encode_schedule(made(SCHEDULE, wanted, mark="m", now=self.now - SECOND))[1:].partition(b"\n")
+        head, _, body = encode_schedule(new_schedule(SCHEDULE, wanted, mark="m", now=self.now - SECOND))[1:].partition(
+            b"\n"
+        )
         fields = json.loads(head) | {
             "backlog": [self.now],
             "run": f"0/{self.ids[0].hex()}",

@@ -84,7 +84,7 @@ class KeyWatch(Watched):
             KeyOwner(envelope.key, 0, id_) for id_, envelope in living.items() if envelope.unique and envelope.key
         ]
         repeated: list[KeyOwner | KeyOwningSchedule] = [
-            KeyOwningSchedule(one.name, one.made) for one in schedules if one.origin is Origin.MESSAGE
+            KeyOwningSchedule(one.name, one.creation_nonce) for one in schedules if one.origin is Origin.MESSAGE
         ]
         if missing := Counter([*singles, *repeated]) - Counter(owners):
             yield f"{missing.total()} living messages do not have their keys"
@@ -202,14 +202,14 @@ def sends(scene: KeyScene, name: str, *, replaces: bool = False, supersedes: boo
         wanted = scene.keyed(name, **options)  # type: ignore[arg-type]  # as in keyed
         try:
             if replaces:
-                holder = yield from send_replacing(
+                result = yield from send_replacing(
                     scene.process(name), scene.row, wanted, keeps_due=False, supersedes=supersedes
                 )
             else:
-                holder = (yield from send_unique(scene.process(name), scene.row, [wanted]))[wanted.key]
+                result = (yield from send_unique(scene.process(name), scene.row, [wanted]))[wanted.key]
         except OutcomeUnknown:
             return Sending(wanted.id, None)
-        return Sending(holder.id.id if holder.sent else wanted.id, holder.id.id, holder.sent)
+        return Sending(result.id.id if result.sent else wanted.id, result.id.id, result.sent)
 
     return act
 

@@ -20,7 +20,7 @@ from astyqueue.protocol.scheduling.fire import RowSchedules
 from astyqueue.protocol.scheduling.schedule_commands import remove
 from astyqueue.protocol.scheduling.schedule_commit import ScheduleHandle
 from astyqueue.protocol.scheduling.schedule_definition import RepeatingSend, RequestedSchedule
-from astyqueue.protocol.sending.unique import KeyHolder
+from astyqueue.protocol.sending.unique import UniqueSendResult
 from astyqueue.protocol.settling.settle import SettleRequest, settle
 from astyqueue.protocol.steps import Client, Steps, run
 from astyqueue.triggers import Every, Triggers
@@ -49,29 +49,29 @@ class RepeatScene(KeyScene):
             self.has()
         elif state != FREE:
             count, delay = (1 if state == LAST_DUE else 2), (0 if state in (WAITS, HELD) else MINUTE // SECOND)
-            holder = run(self.repeating("pat", Unique.REJECT, count=count, delay=delay), self.store)
-            self.first = holder.id
+            result = run(self.repeating("pat", Unique.REJECT, count=count, delay=delay), self.store)
+            self.first = result.id
         if state == HELD:
             self.clock.advance(1)
             self.taken = self.do("eve", lease=LEASE + 2 * MINUTE).claims[0]
         self.clock.advance(61 if state in (DUE, LAST_DUE, HELD) else 1)
 
-    def kept(self, name: str) -> ScheduleHandle:
+    def handle(self, name: str) -> ScheduleHandle:
         return ScheduleHandle(self.process(name), self.row, KEY)
 
-    def repeating(self, name: str, unique: Unique, *, count: int = 2, delay: int = 0) -> Steps[KeyHolder]:
+    def repeating(self, name: str, unique: Unique, *, count: int = 2, delay: int = 0) -> Steps[UniqueSendResult]:
         """Has a message come again under the key."""
         wanted = RequestedSchedule(
             Every(MINUTE // SECOND, count=count, delay=delay), Template(b"1", key=KEY), _OWN, Origin.MESSAGE
         )
-        return RepeatingSend(self.kept(name), wanted, unique).carry_out()
+        return RepeatingSend(self.handle(name), wanted, unique).carry_out()
 
     def world(self, **actors: Actor) -> Scenario:
         """As of all that have a key, when all that comes again has come to its end."""
         judged = super().world(**actors).check
 
         def also_to_the_end(history: History) -> str | None:
-            told = [result for result in history.results.values() if isinstance(result, KeyHolder)]
+            told = [result for result in history.results.values() if isinstance(result, UniqueSendResult)]
             watch = cast("KeyWatch", self.store)
             ever = watch.ever | watch.promised
             assert all(one.id.id in ever for one in told), "a message that never was has the key"
@@ -133,7 +133,7 @@ def works(scene: RepeatScene, name: str) -> Actor:
 def stops(scene: RepeatScene, name: str) -> Actor:
     def act() -> Work:
         yield begin
-        yield from remove(scene.kept(name), with_run=True)
+        yield from remove(scene.handle(name), with_run=True)
 
     return act
 

@@ -64,14 +64,14 @@ class Timetable(Scene):
     def run(self, steps: Steps[T]) -> T:
         return run(steps, self.births)
 
-    def kept(self, name: str, *, by: str = "maker") -> ScheduleHandle:
+    def handle(self, name: str, *, by: str = "maker") -> ScheduleHandle:
         return ScheduleHandle(self.process(by), ROW, name)
 
     def make(self, name: str = "digest", trigger: Trigger | None = None, **policies: str) -> Schedule:
         """A schedule; every minute from a minute from now on by default."""
         asked = {"misfire": "all", "overlap": "allow", "after_failure": "go on"} | policies
         wanted = RequestedSchedule(trigger or Every("1m", delay="1m"), BODY, Policies.read(**asked))
-        return self.run(save(self.kept(name), wanted, replaces=True))
+        return self.run(save(self.handle(name), wanted, replaces=True))
 
     def firing(self, name: str, snapshot: RowSnapshot | None = None) -> Steps[list[FiredOccurrence]]:
         """One round of firing by a process that knows nothing, or what its sight says."""

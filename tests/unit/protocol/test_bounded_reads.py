@@ -16,7 +16,7 @@ from astyqueue.protocol.admin.delete import delete
 from astyqueue.protocol.claiming.claim import claim
 from astyqueue.protocol.claiming.selection import ClaimRequest
 from astyqueue.protocol.layout.columns import HEADER, SCANS, Type, decode_header, message_name
-from astyqueue.protocol.row.bounded_reads import ScanWindow, read_bounded
+from astyqueue.protocol.row.bounded_reads import ReadWindow, read_bounded
 from astyqueue.protocol.row.snapshot import RowSnapshot, read_all_timers
 from astyqueue.protocol.settling.outcomes import ACK, Extend
 from astyqueue.protocol.steps import Commit, Read, Request, run
@@ -90,20 +90,20 @@ def test_a_slice_that_passes_too_much_is_read_in_stretches(scene: Buried) -> Non
     wanted = Slice(ROW, Type.MESSAGE, 0, limit=10)
     with pytest.raises(SliceTooLong):
         scene.store.read((wanted,))
-    columns, long = run(read_bounded(wanted, scene.now, ScanWindow()), scene.store)
+    columns, long = run(read_bounded(wanted, scene.now, ReadWindow()), scene.store)
     assert ([column.name.id for column in columns], long) == (scene.waiting, True)
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, None])
 def test_no_more_is_read_than_was_asked_for_and_nothing_twice(scene: Buried, limit: int | None) -> None:
-    columns, _ = run(read_bounded(Slice(ROW, Type.MESSAGE, 0, limit=limit), scene.now, ScanWindow()), scene.store)
+    columns, _ = run(read_bounded(Slice(ROW, Type.MESSAGE, 0, limit=limit), scene.now, ReadWindow()), scene.store)
     assert [column.name.id for column in columns] == scene.waiting[:limit]
 
 
 def test_what_lies_ahead_of_the_clock_is_read_as_well(scene: Buried) -> None:
     later: Id = ids.at(scene.now + 3_600 * SECOND)
     scene.store.send(Batch(ROW, (Put(message_name(0, later), b"later"),)))
-    columns, _ = run(read_bounded(Slice(ROW, Type.MESSAGE, 0), scene.now, ScanWindow()), scene.store)
+    columns, _ = run(read_bounded(Slice(ROW, Type.MESSAGE, 0), scene.now, ReadWindow()), scene.store)
     assert [column.name.id for column in columns] == [*scene.waiting, later]
 
 
@@ -111,7 +111,7 @@ def test_what_no_stretch_is_short_enough_for_is_reported(clock: TimeMachine) -> 
     cemetery = Cemetery(MemoryStore(clock))
     cemetery.graves = {message_name(0, ids.at(clock.now())) for _ in range(MOST + 1)}
     with pytest.raises(SliceTooLong):
-        run(read_bounded(Slice(ROW, Type.MESSAGE, 0), clock.now(), ScanWindow()), cemetery)
+        run(read_bounded(Slice(ROW, Type.MESSAGE, 0), clock.now(), ReadWindow()), cemetery)
 
 
 def test_a_row_whose_cursors_are_lost_is_slower_once_and_loses_nothing(scene: Buried) -> None:
@@ -231,32 +231,32 @@ def test_who_never_worked_in_a_row_fails_a_few_times_and_remembers(rate: int) ->
         values=False,
     )
     row = Row(scene.store, rate=rate, since=scene.now - 3_600 * SECOND, until=scene.now)
-    strides = ScanWindow()
-    run(read_bounded(hour, scene.now, strides), row)
+    window = ReadWindow()
+    run(read_bounded(hour, scene.now, window), row)
     assert row.failed <= 1 + 3_600 * rate // 1_000_000
     failed = row.failed
-    run(read_bounded(hour, scene.now, strides), row)
+    run(read_bounded(hour, scene.now, window), row)
     assert row.failed - failed <= 3_600 * rate // 1_000_000
 
 
 def test_what_is_known_of_one_row_of_the_ring_counts_for_the_others() -> None:
-    queue = ScanWindow()
-    busy, other = ScanWindow(queue), ScanWindow(queue)
+    queue = ReadWindow()
+    busy, other = ReadWindow(queue), ReadWindow(queue)
     busy.saw(200, ids.first_at(0), ids.first_at(SECOND))
     assert other.first == busy.first == 50 * SECOND
 
 
 def test_a_row_that_rests_most_of_the_time_counts_with_the_rate_of_its_busy_times() -> None:
-    strides = ScanWindow()
+    window = ReadWindow()
     for hour in range(10):
-        strides.saw(1, ids.first_at(hour * 3_600 * SECOND), ids.first_at((hour + 1) * 3_600 * SECOND))
-    assert strides.lasts(1) == 60 * SECOND
+        window.saw(1, ids.first_at(hour * 3_600 * SECOND), ids.first_at((hour + 1) * 3_600 * SECOND))
+    assert window.lasts(1) == 60 * SECOND
 
 
 def test_a_thousand_messages_of_one_moment_do_not_show_how_fast_messages_come() -> None:
-    strides = ScanWindow()
-    strides.saw(1_000, ids.first_at(0), ids.first_at(1))
-    assert strides.longest > 10 * SECOND
+    window = ReadWindow()
+    window.saw(1_000, ids.first_at(0), ids.first_at(1))
+    assert window.longest > 10 * SECOND
 
 
 def test_a_quiet_row_is_read_at_once_however_long_it_was_quiet() -> None:
@@ -316,7 +316,7 @@ def test_a_timer_that_changed_is_found_again_among_many_that_are_gone() -> None:
     gone, left = scene.waiting
     run(delete(scene.process("cyd"), MessageId(ROW, 0, gone)), scene.store)
     settled = scene.settle(scene.held, {gone: ACK, left: ACK}, name="dan")
-    assert (settled.lost, [name.id for worked in settled.done for name in worked.acked]) == ([gone], [left])
+    assert (settled.lost, [name.id for settle_plan in settled.done for name in settle_plan.acked]) == ([gone], [left])
 
 
 def test_a_lease_that_moves_up_while_timers_are_read_in_stretches_is_seen() -> None:
@@ -345,13 +345,13 @@ def test_what_was_cancelled_ahead_of_the_clock_is_read_past(back: int) -> None:
     row = Row(scene.store, rate=200, since=scene.now, until=scene.now + 3_600 * SECOND)
     last = put_at(scene.now + 3_601 * SECOND)
     scene.put(last)
-    strides = ScanWindow()
+    window = ReadWindow()
     for _ in range(2):
         wanted = Slice(ROW, Type.MESSAGE, 0, after=ids.first_at(scene.now - back))
-        columns, _ = run(read_bounded(wanted, scene.now, strides), row)
+        columns, _ = run(read_bounded(wanted, scene.now, window), row)
         assert [column.name for column in columns] == [last.name]
     failed = row.failed
-    run(read_bounded(wanted, scene.now, strides), row)
+    run(read_bounded(wanted, scene.now, window), row)
     assert row.failed == failed > 0
 
 

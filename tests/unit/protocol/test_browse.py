@@ -44,7 +44,7 @@ def every_standing(stage: Stage) -> dict[Standing, MessageId]:
     [dead] = stage.bury("dead")
     moments = {State.BACKING_OFF: 20, State.SNOOZED: 30, State.PARKED: 40}
     sent = {state: stage.send(state.name.lower()) for state in moments}
-    in_hand = stage.send("in hand", group="a")
+    leased = stage.send("in hand", group="a")
     blocked = stage.send("blocked", group="a")
     [taken] = stage.claim(5)
     for state, seconds in moments.items():
@@ -52,7 +52,7 @@ def every_standing(stage: Stage) -> dict[Standing, MessageId]:
     return {
         Standing.WAITING: stage.send("waiting"),
         Standing.DELAYED: stage.send("delayed", delay=500),
-        Standing.IN_FLIGHT: in_hand,
+        Standing.IN_FLIGHT: leased,
         Standing.BACKING_OFF: sent[State.BACKING_OFF],
         Standing.SNOOZED: sent[State.SNOOZED],
         Standing.PARKED: sent[State.PARKED],

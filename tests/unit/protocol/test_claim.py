@@ -119,10 +119,10 @@ def test_what_expired_comes_back_in_smaller_claims() -> None:
     sizes = []
     for _ in range(2):
         scene.clock.advance("31s")
-        sizes.append([len(taken.held) for taken in scene.do("bob", want=200, in_hand=1).claims])
+        sizes.append([len(taken.held) for taken in scene.do("bob", want=200, leased_count=1).claims])
     assert sizes == [[20] * 10, [1] * 200]
     scene.clock.advance("31s")
-    claimed = scene.do("cyd", want=200, in_hand=1)
+    claimed = scene.do("cyd", want=200, leased_count=1)
     assert claimed.suspect
     assert not claimed.claims, "a suspect waits for empty hands"
     alone = scene.do("cyd", want=200)
@@ -140,7 +140,7 @@ def test_what_expired_comes_back_in_smaller_claims() -> None:
 
 def test_a_claim_of_no_messages_takes_none_not_even_a_suspect() -> None:
     scene = Scene(messages=2)
-    scene.do("ann", want=1, in_hand=1)
+    scene.do("ann", want=1, leased_count=1)
     scene.clock.advance("31s")
     claimed = scene.do("bob", want=0)
     assert claimed.suspect
@@ -167,7 +167,7 @@ def test_greater_priorities_go_first_and_what_is_due_again_before_what_waits() -
 def test_a_header_or_timer_that_cannot_be_read_stops_claims_and_not_settles(broken: str, column: str) -> None:
     scene = Scene(messages=3)
     taken = scene.do("ann", want=2).claims[0]
-    other = scene.do("ann", want=1, in_hand=2).claims[0]
+    other = scene.do("ann", want=1, leased_count=2).claims[0]
     name = HEADER if broken == "header" else other.timer.name
     value = scene.store.read((Named(ROW, (name,)),))[0][0].value
     assert isinstance(scene.store.commit(Batch(ROW, (Put(name, value[:-3]),)), ()), Committed)
@@ -283,7 +283,7 @@ def test_a_floor_rises_only_where_all_timers_are_known() -> None:
     def others() -> None:
         scene.clock.advance(0.01)
         scene.send(2)
-        scene.do("bob", want=1, in_hand=1)
+        scene.do("bob", want=1, leased_count=1)
 
     outrun = Meanwhile(scene.store, others)
     claimed = run(claim(scene.process("ann"), snapshot, ClaimRequest(5, LEASE, ATTEMPTS, 1)), outrun)

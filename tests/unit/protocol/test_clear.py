@@ -38,14 +38,14 @@ def stage() -> Stage:
 @pytest.mark.every_store
 def test_clear_removes_what_waits_is_leased_delayed_paused_or_dead(stage: Stage) -> None:
     stage.bury("dead")
-    in_hand, backing_off = stage.send_many(2)
+    leased, backing_off = stage.send_many(2)
     [taken] = stage.claim(2)
     stage.settle(taken, Release(stage.clock.now() + 2 * LEASE, 1), backing_off)
     stage.send(delay=3_600)
     stage.send()
     assert stage.run(clear(stage.bob, ROW, 1)) == 5
     assert stage.kinds() == {Type.LOCK}
-    assert not stage.is_held(taken, in_hand)
+    assert not stage.is_held(taken, leased)
     assert stage.run(clear(stage.bob, ROW, 1)) == 0
 
 
@@ -171,14 +171,14 @@ def test_who_knew_a_row_before_its_queue_was_dropped_is_refused(stage: Stage) ->
 
 def test_a_schedule_that_fires_while_its_queue_is_dropped_leaves_no_message(stage: Stage) -> None:
     opened = stage.run(open_queue("mail", layout={}, behaviour={}))
-    kept = ScheduleHandle(stage.ann, "mail:home:0", "digest")
-    stage.run(save(kept, RequestedSchedule(Every("1m"), Template(b"1")), replaces=False))
+    handle = ScheduleHandle(stage.ann, "mail:home:0", "digest")
+    stage.run(save(handle, RequestedSchedule(Every("1m"), Template(b"1")), replaces=False))
 
     def fire() -> None:
-        assert len(stage.run(RowSchedules(stage.bob, Triggers()).fire(RowSnapshot(kept.row, 1)))) == 1
+        assert len(stage.run(RowSchedules(stage.bob, Triggers()).fire(RowSnapshot(handle.row, 1)))) == 1
 
     assert stage.run(drop(stage.cyd, opened.settings), Meddling(stage.store, [fire])) == 1
-    assert stage.kinds(kept.row) == {Type.LOCK}
+    assert stage.kinds(handle.row) == {Type.LOCK}
 
 
 def test_dropping_goes_on_where_it_stopped(stage: Stage) -> None:

@@ -209,7 +209,7 @@ def test_after_a_failed_run_a_schedule_goes_on_or_pauses(table: Timetable) -> No
     table.clock.advance("1m")
     assert fired(table) == [2]
     assert "its last run failed" in table.there("pauses").paused
-    table.run(resume(table.kept("pauses"), lambda _: Every("1m", start=None, delay="1m").anchored(table.anchored)))
+    table.run(resume(table.handle("pauses"), lambda _: Every("1m", start=None, delay="1m").anchored(table.anchored)))
     table.clock.advance("1m")
     assert fired(table) == [3, 3]
 
@@ -257,9 +257,9 @@ def test_a_schedule_changed_by_others_is_read_anew(table: Timetable) -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        lambda table: pause(table.kept("digest"), "by hand"),
-        lambda table: run_now(table.kept("digest")),
-        lambda table: remove(table.kept("digest")),
+        lambda table: pause(table.handle("digest"), "by hand"),
+        lambda table: run_now(table.handle("digest")),
+        lambda table: remove(table.handle("digest")),
     ],
     ids=["pause", "run", "remove"],
 )

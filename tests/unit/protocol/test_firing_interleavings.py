@@ -100,18 +100,18 @@ def against(change: Callable[[Timetable], Steps[object]]) -> Scenario:
 
 
 def pausing() -> Scenario:
-    return against(lambda table: pause(table.kept("digest", by="pat"), "by hand"))
+    return against(lambda table: pause(table.handle("digest", by="pat"), "by hand"))
 
 
 def removing() -> Scenario:
-    return against(lambda table: remove(table.kept("digest", by="pat")))
+    return against(lambda table: remove(table.handle("digest", by="pat")))
 
 
 def replacing() -> Scenario:
     wanted = RequestedSchedule(
         Every("1m", delay="1m"), replace(BODY, priority=0, key="digest"), Policies(Misfire.read("all"))
     )
-    return against(lambda table: save(table.kept("digest", by="pat"), wanted, replaces=True))
+    return against(lambda table: save(table.handle("digest", by="pat"), wanted, replaces=True))
 
 
 Making = Callable[[], Scenario]

@@ -16,7 +16,7 @@ from astyqueue.protocol.layout.columns import State, Type
 from astyqueue.protocol.layout.unique_key import removed_name
 from astyqueue.protocol.sending.idempotent import (
     IdempotentMessage,
-    composed,
+    idempotent_from_encoded,
     idempotent_message,
     numbered_id,
     send_idempotent,
@@ -80,7 +80,7 @@ def test_that_something_was_settled_is_forgotten_after_a_day(scene: Scene) -> No
 @pytest.mark.stores("memory", "sqlite")  # elsewhere columns go by the store's own clock
 def test_that_something_was_settled_is_remembered_for_as_long_as_its_envelope_says(scene: Scene) -> None:
     long, short = (
-        composed(
+        idempotent_from_encoded(
             encode_plain(scene.now, b'"hello"'), 0, numbered_id("disk-7", number, scene.now), seconds=days * 86_400
         )
         for number, days in enumerate((30, 7))
@@ -96,15 +96,18 @@ def test_that_something_was_settled_is_remembered_for_as_long_as_its_envelope_sa
 def test_an_envelope_says_for_how_long_only_if_that_is_not_a_day() -> None:
     value = encode_plain(0, b'"hello"')
     assert (
-        composed(value, 0, ids.LEAST, seconds=86_400).value
-        == composed(value, 0, ids.LEAST).value
+        idempotent_from_encoded(value, 0, ids.LEAST, seconds=86_400).value
+        == idempotent_from_encoded(value, 0, ids.LEAST).value
         == idempotent_message(value, 0, ids.LEAST).value
     )
-    week = decode(composed(value, 0, ids.LEAST, seconds=7 * 86_400).value)
-    assert (week.repeatable, decode(composed(value, 0, ids.LEAST).value).repeatable) == (7 * 86_400, True)
+    week = decode(idempotent_from_encoded(value, 0, ids.LEAST, seconds=7 * 86_400).value)
+    assert (week.repeatable, decode(idempotent_from_encoded(value, 0, ids.LEAST).value).repeatable) == (
+        7 * 86_400,
+        True,
+    )
     assert (
         idempotent_message(value, 0, ids.LEAST, seconds=7 * 86_400).value
-        == composed(value, 0, ids.LEAST, seconds=7 * 86_400).value
+        == idempotent_from_encoded(value, 0, ids.LEAST, seconds=7 * 86_400).value
     )
 
 

@@ -142,7 +142,7 @@ def joined_pair(unguarded: tuple[int, ...] = ()) -> Scenario:
     """Ann acks two claims, one of them past its lease, with her next claim; bob takes what he can and acks it."""
     scene = Scene(messages=2, unguarded=unguarded)
     early = scene.do("ann", want=1, lease=LEASE // 2).claims[0]
-    late = scene.do("ann", want=1, in_hand=1).claims[0]
+    late = scene.do("ann", want=1, leased_count=1).claims[0]
     scene.clock.advance(LEASE // 2 // SECOND)
     settling = [SettleRequest(one.timer, {one.held[0].entry.id: ACK}) for one in (early, late)]
     scene.sent += scene.send(1)

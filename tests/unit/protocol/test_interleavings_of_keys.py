@@ -10,7 +10,7 @@ from typing import Final
 import pytest
 
 from astyqueue.protocol.claiming.claim import Claim
-from astyqueue.protocol.claiming.selection import ExpiredLeases
+from astyqueue.protocol.claiming.selection import DueMessages
 from astyqueue.protocol.layout.columns import Entry, Type, message_name
 from astyqueue.protocol.settling.outcomes import Ack, SettlePlan
 from tests.modelcheck.executor import Scenario
@@ -168,7 +168,7 @@ def test_without_the_expectation_on_its_timer_a_superseded_message_is_in_two_pla
 
 def _frees_whatever_has_the_key(plan: SettlePlan, entry: Entry, outcome: Ack) -> None:
     plan.acked.append(message_name(entry.priority, entry.id))
-    plan.freed += [outcome.along.frees] if outcome.along.frees else []
+    plan.freed += [outcome.effects.frees] if outcome.effects.frees else []
 
 
 def test_an_ack_that_frees_the_key_of_a_newer_message_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,5 +178,5 @@ def test_an_ack_that_frees_the_key_of_a_newer_message_is_caught(monkeypatch: pyt
 
 @pytest.mark.full
 def test_a_claim_that_delivers_a_superseded_message_again_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ExpiredLeases, "add", lambda due, again: due.by_level.setdefault(0, []).append(again))
+    monkeypatch.setattr(DueMessages, "add", lambda due, again: due.by_level.setdefault(0, []).append(again))
     assert played(partial(meeting, "supersede", "reclaim", HELD), {}).violations

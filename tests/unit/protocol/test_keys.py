@@ -263,8 +263,8 @@ def test_one_commit_sends_many_and_leaves_those_whose_keys_are_taken(scene: KeyS
     there = scene.has("pat", key="b")
     wanted = [scene.keyed(f"sue-{key}", key=key) for key in "abc"]
     seen = Recording(scene.store)
-    holders = run(send_unique(scene.process("sue"), scene.row, wanted), seen)
-    assert {key: (holder.id.id, holder.sent) for key, holder in holders.items()} == {
+    results = run(send_unique(scene.process("sue"), scene.row, wanted), seen)
+    assert {key: (result.id.id, result.sent) for key, result in results.items()} == {
         "a": (wanted[0].id, True),
         "b": (there, False),
         "c": (wanted[2].id, True),
@@ -366,7 +366,7 @@ def test_the_commit_that_settles_frees_the_key_and_expects_but_its_own_timer(sce
 def test_outcomes_with_what_goes_along_are_outcomes_of_their_kind() -> None:
     frees = SettleEffects(frees=key_name(KEY))
     assert isinstance(Ack(frees), Ack)
-    assert Reject("failed", "", 1, frees).along.frees == key_name(KEY)
+    assert Reject("failed", "", 1, frees).effects.frees == key_name(KEY)
 
 
 def test_an_owner_is_read_as_it_was_written() -> None:
@@ -381,13 +381,13 @@ def test_a_schedule_s_key_is_read_as_it_was_written_and_no_message_s_to_those_wh
     assert written.encode()[:1] not in (b"", KeyOwner("k", 0, ids.at(1)).encode()[:1])
 
 
-@pytest.mark.parametrize("made", ["00ff" * 4, None])
-def test_a_key_whose_schedule_is_gone_or_another_one_is_taken_over(scene: KeyScene, made: str | None) -> None:
+@pytest.mark.parametrize("nonce", ["00ff" * 4, None])
+def test_a_key_whose_schedule_is_gone_or_another_one_is_taken_over(scene: KeyScene, nonce: str | None) -> None:
     """A release that knows nothing of such keys may have removed the schedule, or replaced it."""
-    if made is not None:
+    if nonce is not None:
         wanted = RequestedSchedule(Every("1h", delay="1h"), Template(b"1"), Policies.read("once", "allow", "go on"))
         run(save(ScheduleHandle(scene.process("maker"), scene.row, KEY), wanted, replaces=True), scene.store)
-    scene.store.commit(Batch(scene.row, (Put(key_name(KEY), KeyOwningSchedule(KEY, made or "11" * 8).encode()),)), ())
+    scene.store.commit(Batch(scene.row, (Put(key_name(KEY), KeyOwningSchedule(KEY, nonce or "11" * 8).encode()),)), ())
     assert scene.owner() is None
     scene.has()
     assert scene.owner() is not None

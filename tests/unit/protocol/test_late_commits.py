@@ -257,7 +257,7 @@ def test_expired_messages_that_are_buried_late_are_reported_although_another_pro
 @MOMENTS
 def test_a_run_on_request_whose_commit_is_carried_out_late_is_sent_once(table: Timetable, before_read: int) -> None:
     table.make()
-    schedule = run(run_now(table.kept("digest")), Late(table.births, before_read=before_read))
+    schedule = run(run_now(table.handle("digest")), Late(table.births, before_read=before_read))
     assert [schedule.run.id if schedule.run else None] == messages(table)
     assert table.there().fired == 1
 
@@ -265,7 +265,7 @@ def test_a_run_on_request_whose_commit_is_carried_out_late_is_sent_once(table: T
 def test_whether_a_run_on_request_was_sent_is_unknown_while_its_traces_cannot_be_read(table: Timetable) -> None:
     table.make()
     with pytest.raises(OutcomeUnknown):
-        run(run_now(table.kept("digest")), LateThenUnreadable(table.births, lambda: table.work("bob")))
+        run(run_now(table.handle("digest")), LateThenUnreadable(table.births, lambda: table.work("bob")))
 
 
 def test_a_backfill_carried_out_late_makes_no_second_receipt(table: Timetable) -> None:
@@ -277,7 +277,7 @@ def test_a_backfill_carried_out_late_makes_no_second_receipt(table: Timetable) -
         taken.extend(held.entry.id for one in table.do(name).claims for held in one.held)
 
     run(
-        backfill(table.kept("digest"), [table.anchored + MINUTE]),
+        backfill(table.handle("digest"), [table.anchored + MINUTE]),
         Late(table.births, lambda: claims("bob")),
     )
     claims("cyd")
@@ -287,7 +287,7 @@ def test_a_backfill_carried_out_late_makes_no_second_receipt(table: Timetable) -
 def test_a_backfill_carried_out_late_sends_no_message_again_after_its_ack(table: Timetable) -> None:
     table.make()
     table.clock.advance("3m")
-    run(backfill(table.kept("digest"), [table.anchored + MINUTE]), Late(table.births, lambda: table.work("bob")))
+    run(backfill(table.handle("digest"), [table.anchored + MINUTE]), Late(table.births, lambda: table.work("bob")))
     assert table.work("cyd") == []
 
 
@@ -295,13 +295,13 @@ def test_a_backfill_carried_out_late_sends_no_message_again_after_its_ack(table:
 def test_a_schedule_that_was_created_late_is_not_reported_as_taken(table: Timetable, before_read: int) -> None:
     wanted = RequestedSchedule(Every("1m", delay="1m"), BODY, POLICIES)
     late = Late(table.births, before_read=before_read)
-    assert run(save(table.kept("digest"), wanted, replaces=False), late).name == "digest"
+    assert run(save(table.handle("digest"), wanted, replaces=False), late).name == "digest"
 
 
 @MOMENTS
 def test_a_schedule_that_was_removed_late_is_returned(table: Timetable, before_read: int) -> None:
     table.make()
-    removal = run(remove(table.kept("digest")), Late(table.births, before_read=before_read))
+    removal = run(remove(table.handle("digest")), Late(table.births, before_read=before_read))
     assert removal.schedule
     assert removal.schedule.name == "digest"
 
@@ -313,19 +313,19 @@ def test_a_repeating_message_that_was_stored_late_was_sent(
 ) -> None:
     wanted = RequestedSchedule(Every("1m"), replace(BODY, key="k"), POLICIES, Origin.MESSAGE)
     late = Late(table.births, before_read=before_read)
-    holder = run(RepeatingSend(table.kept("k"), wanted, unique).carry_out(), late)
-    assert (holder.sent, [holder.id.id]) == (True, messages(table))
+    result = run(RepeatingSend(table.handle("k"), wanted, unique).carry_out(), late)
+    assert (result.sent, [result.id.id]) == (True, messages(table))
 
 
 def test_of_two_commits_without_an_answer_the_one_that_was_carried_out_is_reported(table: Timetable) -> None:
     """Both leave the same mark, but each has a message id of its own."""
     table.make()
-    schedule = run(run_now(table.kept("digest")), SecondLost(table.births, lambda: table.clock.advance(1)))
+    schedule = run(run_now(table.handle("digest")), SecondLost(table.births, lambda: table.clock.advance(1)))
     assert [schedule.run.id if schedule.run else None] == messages(table)
     wanted = RequestedSchedule(Every("1m"), replace(BODY, key="k"), POLICIES, Origin.MESSAGE)
     sent = SecondLost(table.births, lambda: table.clock.advance(1))
-    holder = run(RepeatingSend(table.kept("k"), wanted, Unique.KEEP).carry_out(), sent)
-    assert holder.id.id in messages(table)
+    result = run(RepeatingSend(table.handle("k"), wanted, Unique.KEEP).carry_out(), sent)
+    assert result.id.id in messages(table)
 
 
 @MOMENTS
@@ -343,7 +343,7 @@ def test_a_repeating_message_that_was_stored_late_fires_its_first_occurrence_onc
         table.work("bob")
         table.clock.advance(1)
 
-    run(RepeatingSend(table.kept("k"), wanted, Unique.REPLACE).carry_out(), Late(table.births, handled))
+    run(RepeatingSend(table.handle("k"), wanted, Unique.REPLACE).carry_out(), Late(table.births, handled))
     assert table.work("cyd") == []
 
 
@@ -358,10 +358,10 @@ def test_a_sender_whose_last_send_failed_and_is_carried_out_late_still_sends_the
 
 def test_whether_a_repeating_message_was_stopped_is_unknown_once_it_has_fired_its_last_run(table: Timetable) -> None:
     once = RequestedSchedule(Every("1m", delay="1m", count=1), BODY, POLICIES, Origin.MESSAGE)
-    run(RepeatingSend(table.kept("k"), once, None).carry_out(), table.births)
+    run(RepeatingSend(table.handle("k"), once, None).carry_out(), table.births)
     table.clock.advance("1m")
     with pytest.raises(OutcomeUnknown):
-        run(remove(table.kept("k"), with_run=True), Unanswered(table.births, lambda _: table.fire("bob")))
+        run(remove(table.handle("k"), with_run=True), Unanswered(table.births, lambda _: table.fire("bob")))
     assert len(table.work("cyd")) == 1
 
 
@@ -369,7 +369,7 @@ def test_whether_a_run_was_removed_is_unknown_once_another_process_has_removed_i
     table.make()
     table.clock.advance("1m")
     table.fire("bob")
-    others = Unanswered(table.births, lambda _: table.run(remove(table.kept("digest", by="bob"))))
+    others = Unanswered(table.births, lambda _: table.run(remove(table.handle("digest", by="bob"))))
     with pytest.raises(OutcomeUnknown):
-        run(remove(table.kept("digest"), with_run=True), others)
+        run(remove(table.handle("digest"), with_run=True), others)
     assert len(table.work("cyd")) == 1

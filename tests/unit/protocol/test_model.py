@@ -73,8 +73,8 @@ class Play:
             self.take(name, 3, store, (SettleRequest(taken.timer, chosen),))
             return
         settled = run(settle(self.scene.process(name), ROW, SettleRequest(taken.timer, chosen)), store)
-        for worked in settled.done:
-            self.snapshots[name].settled(worked.timer_change)
+        for settle_plan in settled.done:
+            self.snapshots[name].settled(settle_plan.timer_change)
         self.note(chosen, settled)
 
     def note(self, outcomes: object, settled: SettleResult) -> None:

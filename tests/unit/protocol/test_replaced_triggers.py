@@ -77,9 +77,9 @@ def test_a_count_that_is_used_up_fires_nothing_more_also_not_after_a_pause(table
     fire_all(table)
     schedule = table.make(trigger=Every("2m", delay="1m", count=5))
     assert (schedule.next, schedule.occurrences) == (None, 5)
-    table.run(pause(table.kept("digest"), "by hand"))
+    table.run(pause(table.handle("digest"), "by hand"))
     table.clock.advance("20m")
-    resumed = table.run(resume(table.kept("digest"), lambda one: Triggers().read(one.anchored)))
+    resumed = table.run(resume(table.handle("digest"), lambda one: Triggers().read(one.anchored)))
     assert (resumed.next, resumed.occurrences) == (None, 5)
     fire_all(table)
     assert table.sends() == [1, 2, 3, 4, 5]
@@ -165,10 +165,10 @@ def test_handled_and_coming_occurrences_are_as_many_as_were_asked_for(data: st.D
             assert coming == as_asked(table, before, wanted)
             assert schedule.backlog == before.backlog
         if data.draw(st.booleans()):
-            table.run(pause(table.kept("digest"), "by hand"))
+            table.run(pause(table.handle("digest"), "by hand"))
         table.clock.advance(data.draw(st.integers(0, 30)) * 60 + 30)
         if table.there().paused and data.draw(st.booleans()):
-            table.run(resume(table.kept("digest"), lambda one: Triggers().read(one.anchored)))
+            table.run(resume(table.handle("digest"), lambda one: Triggers().read(one.anchored)))
         works: bool = data.draw(st.booleans())
         while table.fire() or (works and table.work()):
             pass

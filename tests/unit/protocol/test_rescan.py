@@ -13,7 +13,7 @@ from astyqueue.protocol.admin.delete import clear, delete
 from astyqueue.protocol.claiming.claim import claim
 from astyqueue.protocol.claiming.selection import ClaimRequest
 from astyqueue.protocol.layout.columns import Type, message_name
-from astyqueue.protocol.row.bounded_reads import ScanWindow
+from astyqueue.protocol.row.bounded_reads import ReadWindow
 from astyqueue.protocol.row.rescan import (
     RESCANNED,
     LastRescan,
@@ -170,11 +170,11 @@ def test_tombstones_of_any_number_are_passed_in_stretches() -> None:
 
 
 def test_where_the_rate_of_ids_is_known_no_stretch_of_a_rescan_passes_more_of_them_than_a_scan_does() -> None:
-    scene, strides = read_long_ago(), ScanWindow()
+    scene, window = read_long_ago(), ReadWindow()
     [lost] = stranded(scene)
-    strides.saw(60_000, ids.first_at(scene.now - 60 * SECOND), ids.first_at(scene.now))
+    window.saw(60_000, ids.first_at(scene.now - 60 * SECOND), ids.first_at(scene.now))
     seen = Recording(scene.store)
-    scanning = RowRescan(scene.process("rex"), ROW, 1, scene.now - 2 * HOUR, strides=strides)
+    scanning = RowRescan(scene.process("rex"), ROW, 1, scene.now - 2 * HOUR, window=window)
     run(to_its_end(scanning), seen)
     walks = [
         wanted
@@ -184,7 +184,7 @@ def test_where_the_rate_of_ids_is_known_no_stretch_of_a_rescan_passes_more_of_th
         if isinstance(wanted, Slice)
     ]
     stretches = [ids.moment(wanted.until) - ids.moment(wanted.after) for wanted in walks if wanted.type == Type.MESSAGE]
-    assert max(stretches) <= strides.longest == 40 * SECOND
+    assert max(stretches) <= window.longest == 40 * SECOND
     assert handed_out(scene) == [lost]
 
 

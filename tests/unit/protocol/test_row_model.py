@@ -262,7 +262,7 @@ def test_more_outcomes_than_a_commit_should_hold_go_before_the_claim() -> None:
     first = scene.do("ann", want=200).claims[0]
     scene.clock.advance(1)
     scene.send(100)
-    second = scene.do("ann", want=100, in_hand=200).claims[0]
+    second = scene.do("ann", want=100, leased_count=200).claims[0]
     scene.clock.advance(1)
     scene.send(5)
     settling = [

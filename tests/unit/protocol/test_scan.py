@@ -102,8 +102,8 @@ def test_each_of_ten_thousand_ids_is_read_a_fixed_number_of_times() -> None:
     assert [held.entry.id for one in claimed for held in one.held] == sent
     for one in claimed:
         parked = {held.entry.id: Release(clock.now() + 86_400 * SECOND, 0, State.PARKED) for held in one.held}
-        for worked in run(settle(process, ROW, SettleRequest(one.timer, parked)), store).done:
-            snapshot.settled(worked.timer_change)
+        for settle_plan in run(settle(process, ROW, SettleRequest(one.timer, parked)), store).done:
+            snapshot.settled(settle_plan.timer_change)
     for _ in range(100):
         clock.advance("30s")
         run(claim(process, snapshot, ClaimRequest(200, LEASE, ATTEMPTS)), store)
@@ -220,8 +220,8 @@ def test_a_scan_of_the_tombstones_of_a_thousand_is_stored_for_others_once() -> N
     for _ in range(8):
         [taken] = run(claim(process, snapshot, ClaimRequest(200, LEASE, ATTEMPTS)), store).claims
         outcomes = {held.entry.id: ACK for held in taken.held}
-        [worked] = run(settle(process, ROW, SettleRequest(taken.timer, outcomes)), store).done
-        snapshot.settled(worked.timer_change)
+        [settle_plan] = run(settle(process, ROW, SettleRequest(taken.timer, outcomes)), store).done
+        snapshot.settled(settle_plan.timer_change)
     before = stored_header(store)
     for _ in range(3):
         clock.advance("11m")

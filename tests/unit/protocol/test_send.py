@@ -11,7 +11,7 @@ from astyqueue.errors import OutcomeUnknown, StoreCorrupt, StoreError, StoreFull
 from astyqueue.ids import first_at
 from astyqueue.model.envelope import MessageId
 from astyqueue.protocol.admin.delete import delete
-from astyqueue.protocol.coordination.doorbell import RowRequest, cells, row_request_in
+from astyqueue.protocol.coordination.doorbell import RebalanceRequest, cells, rebalance_request_in
 from astyqueue.protocol.layout.columns import HEADER, STAMP_BACK, State, Type
 from astyqueue.protocol.row.header_commit import RowTransaction, bump_header
 from astyqueue.protocol.row.snapshot import RowSnapshot
@@ -127,7 +127,7 @@ def test_a_late_send_beside_a_claimer_that_never_rests_ends_and_asks_for_a_pause
     assert put.name.id in picture(scene.store).waiting
     assert "Do not resend" in caplog.text
     [wanted] = scene.store.read((cells("tasks"),))[0]
-    assert row_request_in(wanted.value) == RowRequest("pat", ROW)
+    assert rebalance_request_in(wanted.value) == RebalanceRequest("pat", ROW)
 
 
 class BeforeCommits(Faulty):

@@ -20,8 +20,8 @@ from astyqueue.protocol.admin.settings import (
     SETTINGS,
     OpenedSettings,
     change_behaviour,
+    delete_settings,
     encode_settings,
-    forget_settings,
     list_queues,
     load_settings,
     open_queue,
@@ -267,8 +267,8 @@ def test_settings_written_before_there_was_a_setting_have_its_default(stage: Sta
 def test_queues_are_listed_in_alphabetical_order(stage: Stage) -> None:
     for name in ("pears", "apples", "plums"):
         stage.run(open_queue(name, layout={}, behaviour={}))
-    stage.run(forget_settings("pears"))
-    stage.run(forget_settings("pears"))
+    stage.run(delete_settings("pears"))
+    stage.run(delete_settings("pears"))
     assert stage.run(list_queues()) == ["apples", "plums"]
 
 
@@ -330,7 +330,7 @@ def test_a_layout_of_a_newer_client_is_not_guessed(stage: Stage, layout: bytes) 
 
 def test_a_queue_made_anew_while_the_old_one_is_forgotten_is_whole(stage: Stage) -> None:
     stage.run(opened(priorities=2))
-    stage.run(forget_settings("mail"), Meddling(stage.store, [lambda: None, lambda: stage.run(opened(priorities=3))]))
+    stage.run(delete_settings("mail"), Meddling(stage.store, [lambda: None, lambda: stage.run(opened(priorities=3))]))
     assert stage.run(list_queues()) == ["mail"]
     assert not stage.run(opened(priorities=3)).created
 

@@ -154,8 +154,8 @@ def marked(scene: Scene) -> SettleResult:
 @pytest.mark.every_store
 def test_a_mark_ends_the_receipt_and_any_process_hands_the_message_out_when_it_is_due() -> None:
     scene = Scene(messages=1)
-    (worked,) = marked(scene).done
-    assert worked.marked
+    (settle_plan,) = marked(scene).done
+    assert settle_plan.marked
     assert not [held for taken in scene.do("cyd").claims for held in taken.held if held.entry.id == scene.sent[0]]
     scene.clock.advance(1)
     again = [held.entry for taken in scene.do("dan").claims for held in taken.held]
@@ -176,7 +176,7 @@ def test_a_mark_that_nobody_saw_comes_back_with_its_timer_and_counts_as_no_expir
     scene.clock.advance(2)
     assert not scene.do("owner", snapshot=snapshot).claims, "it remembers the timer without the mark"
     scene.clock.advance("29s")
-    again = [held.entry for one in scene.do("owner", snapshot=snapshot, in_hand=1).claims for held in one.held]
+    again = [held.entry for one in scene.do("owner", snapshot=snapshot, leased_count=1).claims for held in one.held]
     assert (scene.sent[0], 3) in [(entry.id, entry.spent) for entry in again]
     scene.store.require_lawful()
 
@@ -209,8 +209,8 @@ def test_pauses_that_end_within_a_twentieth_share_a_timer_due_with_the_last_of_t
 def test_a_lease_is_never_shortened() -> None:
     scene = Scene(messages=1)
     taken = scene.do("ann").claims[0]
-    (worked,) = scene.settle(taken, {scene.sent[0]: Extend(scene.now + SECOND)}).done
-    assert [timer.due for timer in worked.moved] == [taken.timer.due + 1]
+    (settle_plan,) = scene.settle(taken, {scene.sent[0]: Extend(scene.now + SECOND)}).done
+    assert [timer.due for timer in settle_plan.moved] == [taken.timer.due + 1]
 
 
 def test_an_extended_message_keeps_its_receipt() -> None:
@@ -238,14 +238,14 @@ def test_an_ack_that_goes_along_with_a_claim_is_lost_like_any_other_if_another_c
     taken = scene.do("ann").claims[0]
     first, second, third = scene.sent
     scene.settle(taken, {first: Release(scene.now + 2 * LEASE, 1)}, name="bob")
-    [*_, worked] = scene.settle(taken, {second: ACK}).done
-    assert worked.left is not None
-    settling = [SettleRequest(worked.left, {first: ACK, third: ACK})]
+    [*_, settle_plan] = scene.settle(taken, {second: ACK}).done
+    assert settle_plan.left is not None
+    settling = [SettleRequest(settle_plan.left, {first: ACK, third: ACK})]
     claimed = run(
         claim(scene.process("ann"), RowSnapshot(ROW, 1), ClaimRequest(1, LEASE, ATTEMPTS), settling=settling),
         scene.store,
     )
-    assert claimed.settled[worked.left.name].lost == [first]
+    assert claimed.settled[settle_plan.left.name].lost == [first]
     assert scene.store.gone == {second, third}
 
 

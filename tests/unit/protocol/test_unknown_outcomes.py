@@ -173,7 +173,7 @@ def test_what_finds_the_store_closed_is_called_closed_and_not_unknown() -> None:
     beside = claim(scene.process("ann"), RowSnapshot(ROW, 1), ClaimRequest(1, LEASE, 5), settling=[settlement])
     with pytest.raises(Closed):
         run(beside, ClosedAtACommit(scene.store))
-    assert not settlement.unsure
+    assert not settlement.unanswered
 
 
 @pytest.mark.parametrize("beside_a_claim", [False, True], ids=["alone", "beside a claim"])
@@ -188,7 +188,7 @@ def test_a_settle_that_turned_out_to_be_recorded_makes_no_later_error_unknown(*,
         with pytest.raises(StoreError):
             run(settle(ann, ROW, settlement), Failing(silent, StoreUnavailable("away"), of=(Read,), at=1))
         run(settle(ann, ROW, settlement), scene.store)
-    assert not settlement.unsure
+    assert not settlement.unanswered
 
 
 def test_two_settles_of_one_commit_of_unknown_outcome_both_find_that_it_was_recorded() -> None:
@@ -199,21 +199,21 @@ def test_two_settles_of_one_commit_of_unknown_outcome_both_find_that_it_was_reco
     with pytest.raises(StoreError):
         run(settle(ann, ROW, settlement), Failing(silent, StoreUnavailable("away"), of=(Read,), at=1))
     for message in scene.sent:
-        alone = SettleRequest(taken.timer, {message: ACK}, settlement.unsure)
+        alone = SettleRequest(taken.timer, {message: ACK}, settlement.unanswered)
         assert run(settle(ann, ROW, alone), scene.store).lost == []
 
 
 def test_a_settle_that_was_recorded_is_found_although_an_earlier_one_of_part_of_it_leaves_the_same_traces() -> None:
     scene = Scene(messages=2)
     ann, taken = scene.process("ann"), scene.do("ann", want=2).claims[0]
-    unsure: list[SettlePlan] = []
+    unanswered: list[SettlePlan] = []
     for messages, applied in ((scene.sent[:1], False), (scene.sent, True)):
         silent = Failing(scene.store, OutcomeUnknown("no answer"), of=(Commit,), applied=applied)
         unreadable = Failing(silent, StoreUnavailable("away"), of=(Read,), at=1)
         with pytest.raises(StoreError):
-            run(settle(ann, ROW, SettleRequest(taken.timer, dict.fromkeys(messages, ACK), unsure)), unreadable)
+            run(settle(ann, ROW, SettleRequest(taken.timer, dict.fromkeys(messages, ACK), unanswered)), unreadable)
     for message in scene.sent:
-        assert run(settle(ann, ROW, SettleRequest(taken.timer, {message: ACK}, unsure)), scene.store).lost == []
+        assert run(settle(ann, ROW, SettleRequest(taken.timer, {message: ACK}, unanswered)), scene.store).lost == []
 
 
 class ClosedAtACommit(Faulty):
@@ -285,10 +285,10 @@ def test_the_floor_stays_below_what_was_given_back_beside_a_claim_that_stores_it
     scene = Scene(messages=1)
     ann, snapshot = scene.process("ann"), RowSnapshot(ROW, 1)
     taken = scene.do("ann", snapshot=snapshot).claims[0]
-    unsure: list[SettlePlan] = []
+    unanswered: list[SettlePlan] = []
     silent = Failing(scene.store, OutcomeUnknown("no answer"), of=(Commit,), applied=True)
     unreadable = Failing(silent, StoreUnavailable("away"), of=(Read,), at=1)
-    extended = SettleRequest(taken.timer, {scene.sent[0]: Extend(scene.now + 60 * SECOND)}, unsure)
+    extended = SettleRequest(taken.timer, {scene.sent[0]: Extend(scene.now + 60 * SECOND)}, unanswered)
     with pytest.raises(StoreError):
         run(settle(ann, ROW, extended), unreadable)
     scene.send(1)
@@ -297,7 +297,7 @@ def test_the_floor_stays_below_what_was_given_back_beside_a_claim_that_stores_it
     scene.do("ann", snapshot=snapshot, want=0)
     snapshot.ids_scanned = WORTH_STORING
     due = scene.now + 45 * SECOND
-    back = SettleRequest(taken.timer, {scene.sent[0]: Release(due, 1)}, unsure)
+    back = SettleRequest(taken.timer, {scene.sent[0]: Release(due, 1)}, unanswered)
     run(claim(ann, snapshot, ClaimRequest(1, LEASE, 5, 1), settling=[back]), scene.store)
     header = picture(scene.store).header
     assert header is not None

@@ -50,8 +50,8 @@ class Told:
 
 def acking(held: ClaimedMessage) -> Outcome:
     """The ack of a message, with what goes along with it."""
-    along = settle_effects(held.entry.priority, held.entry.id, held.envelope)
-    return ACK if along == NOTHING else Ack(along)
+    effects = settle_effects(held.entry.priority, held.entry.id, held.envelope)
+    return ACK if effects == NOTHING else Ack(effects)
 
 
 def put_at(moment: int, number: int = 0, *, priority: int = 0, sent: int | None = None, **options: object) -> Put:
@@ -119,11 +119,17 @@ class Scene:
             self.store.send(Batch(self.row, puts))
 
     def do(
-        self, name: str, *, snapshot: RowSnapshot | None = None, want: int = 10, in_hand: int = 0, lease: int = LEASE
+        self,
+        name: str,
+        *,
+        snapshot: RowSnapshot | None = None,
+        want: int = 10,
+        leased_count: int = 0,
+        lease: int = LEASE,
     ) -> ClaimResult:
         """One claim, at once."""
         steps = claim(
-            self.process(name), snapshot or RowSnapshot(self.row, 1), ClaimRequest(want, lease, ATTEMPTS, in_hand)
+            self.process(name), snapshot or RowSnapshot(self.row, 1), ClaimRequest(want, lease, ATTEMPTS, leased_count)
         )
         return run(steps, self.store)
 
@@ -132,8 +138,8 @@ class Scene:
     ) -> SettleResult:
         """Settle from a claim as it was handed out; the sight, if given, takes note of it."""
         settled = run(settle(self.process(name), self.row, SettleRequest(taken.timer, outcomes)), self.store)
-        for worked in settled.done if snapshot else ():
-            snapshot.settled(worked.timer_change)  # type: ignore[union-attr]  # it was asked in the line above
+        for settle_plan in settled.done if snapshot else ():
+            snapshot.settled(settle_plan.timer_change)  # type: ignore[union-attr]  # it was asked in the line above
         return settled
 
     def acked(self, taken: Claim, *, snapshot: RowSnapshot | None = None) -> SettleResult:

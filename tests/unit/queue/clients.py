@@ -26,9 +26,11 @@ class Party:
     """It takes up to ten messages at a time, and does not wait for any."""
 
     def __init__(
-        self, store: Store, clock: Clock, ways: ClientOptions = DEFAULT_OPTIONS, layout: Layout | None = None
+        self, store: Store, clock: Clock, client_options: ClientOptions = DEFAULT_OPTIONS, layout: Layout | None = None
     ) -> None:
-        self.core = QueueRuntime(Settings(name="mail", layout=layout or Layout()), clock, (), ways=ways)
+        self.core = QueueRuntime(
+            Settings(name="mail", layout=layout or Layout()), clock, (), client_options=client_options
+        )
         self.requests: list[Request] = []
         self._store = store
         self._taking: ReceiveRequest | None = None

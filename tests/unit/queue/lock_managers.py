@@ -102,5 +102,5 @@ class Locks:
     def __init__(self) -> None:
         self.shelf = Shelf()
 
-    def ways(self, name: str, timeout: str = TIMEOUT) -> ClientOptions:
+    def client_options(self, name: str, timeout: str = TIMEOUT) -> ClientOptions:
         return with_lock(DEFAULT_OPTIONS, self.shelf if name == "manager" else name, timeout)

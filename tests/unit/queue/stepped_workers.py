@@ -70,7 +70,7 @@ class Worker:
     def _go_on(self) -> None:
         assert self._steps is not None
         if self.listens and self._seat is not None and self._seat.wakeup is not None:
-            self._seat.wakeup.waited(self._wake)
+            self._seat.wakeup.end_wait(self._wake)
         while not isinstance(request := self._answer.into(self._steps), Rest) or self._waits_for_an_answer(request):
             self.requests.append(request)
             self._answer = carry_out(request, self.store)
@@ -110,13 +110,13 @@ class Crew:
     def join(
         self,
         *,
-        ways: ClientOptions = DEFAULT_OPTIONS,
+        client_options: ClientOptions = DEFAULT_OPTIONS,
         clock: TimeMachine | None = None,
         store: Store | None = None,
         **options: object,
     ) -> Worker:
         """One more process, perhaps with a clock and a way to the store of its own; it is at work at once."""
-        core = QueueRuntime(self._settings, clock or self.clock, (), ways=ways)
+        core = QueueRuntime(self._settings, clock or self.clock, (), client_options=client_options)
         worker = Worker(core, store or self._store, **options)  # type: ignore[arg-type]  # a worker's options
         self.workers.append(worker)
         worker.start()

@@ -190,8 +190,8 @@ def test_a_permit_whose_commit_has_no_answer_is_released_with_its_process(clock:
     store = MemoryStore(clock)
     core = QueueRuntime(Settings(name="mail", behaviour=Behaviour(max_active_processes=1)), clock, ())
     permit = core.claimer.permit
-    unsure = Failing(store, OutcomeUnknown("no answer"), of=(Commit,), applied=True)
-    run(permit.keep(wanting=True, needed=True, working=False), unsure)
+    unanswered = Failing(store, OutcomeUnknown("no answer"), of=(Commit,), applied=True)
+    run(permit.keep(wanting=True, needed=True, working=False), unanswered)
     assert run(show_permits("mail", 1, clock.now), store).active
     permit.leave(for_good=True)
     assert permit.leaving

@@ -192,7 +192,7 @@ def test_a_long_failure_is_cut_before_it_waits_in_memory(queue: MessageQueue) ->
     [delivery] = queue.receive()
     long = "x" * 1_000_000
     delivery.error = LookupError(long)
-    failed, retried = queue.core.claimer.history.of_outcome(delivery, queue.core.terms.failed(delivery, long))
+    failed, retried = queue.core.claimer.history.of_outcome(delivery, queue.core.retry_policy.failed(delivery, long))
     assert max(map(len, (failed.trace, failed.reason, retried.reason))) == len(failed.trace) == 16 * 1024
 
 

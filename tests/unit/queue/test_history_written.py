@@ -122,8 +122,8 @@ def test_what_is_written_again_takes_its_own_place(store: Store, builder: Builde
     queue = builder.options(history="all").build()
     sent = queue.send("hello")
     queue.close()
-    unsure = Failing(store, OutcomeUnknown("no answer"), of=(Send,), applied=True)
-    queue = MessageQueue.builder().store(unsure).name("emails").clock(clock).build()
+    unanswered = Failing(store, OutcomeUnknown("no answer"), of=(Send,), applied=True)
+    queue = MessageQueue.builder().store(unanswered).name("emails").clock(clock).build()
     queue.receive()[0].ack()
     assert kinds(queue, sent.id) == ["sent", "claimed", "done"]
 
@@ -210,7 +210,7 @@ def test_what_waits_while_the_store_is_away_is_written_later_and_of_too_much_the
     history = queue.core.claimer.history
     message = queue.send("hello").id
     made = [
-        replace(history.events.of_order(Kind.CLAIMED, message, None, why=str(number)), at=clock.now() + number)
+        replace(history.events.of_command(Kind.CLAIMED, message, None, why=str(number)), at=clock.now() + number)
         for number in range(3)
     ]
     history.note(Kind.CLAIMED, lambda: made)

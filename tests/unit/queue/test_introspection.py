@@ -93,7 +93,7 @@ def test_the_repr_of_a_queue_and_its_parts_shows_what_they_hold(clock: TimeMachi
         row = queue.send("a secret").id.row
         queue.send("a secret")
         first, _ = queue.receive(2)
-        queue.core.claimer.settle_later(first, queue.terms.release(first, None))
+        queue.core.claimer.settle_later(first, queue.retry_policy.release(first, None))
         requests = len(store.requests)
         state = queue.core.scheduler.rows[row]
         claimer = "<Claimer: <Waiters: 0>, 2 leased, <SettleBuffer: 1 outcomes, 0 renewals>>"

@@ -12,7 +12,7 @@ import pytest
 from astyqueue import Hook, Message, MessageQueue, aio
 from astyqueue.errors import BadSetting, QueueFull, StoreUnavailable, Vetoed
 from astyqueue.model.envelope import MessageId
-from astyqueue.protocol.admin.settings import forget_settings
+from astyqueue.protocol.admin.settings import delete_settings
 from astyqueue.protocol.layout.columns import HEADER
 from astyqueue.protocol.steps import Commit, Read, Request, Send, run
 from astyqueue.queue.builder import QueueBuilder
@@ -290,7 +290,7 @@ def test_without_the_queue_to_forward_to_a_send_is_refused(
 ) -> None:
     MessageQueue.builder().store(store).name("later").clock(clock).build().close()
     queue.configure(max_messages=1, overflow="forward", overflow_to="later")
-    run(forget_settings("later"), store)
+    run(delete_settings("later"), store)
     queue.send("first")
     with pytest.raises(QueueFull):
         queue.send("second")
@@ -303,7 +303,7 @@ def test_once_the_queue_to_forward_to_is_dropped_sends_are_refused_until_it_is_m
     later.build().close()
     queue.configure(max_messages=1, overflow="forward", overflow_to="later")
     queue.send_many(["first", "second"])
-    run(forget_settings("later"), store)
+    run(delete_settings("later"), store)
     clock.advance("10s")
     with pytest.raises(QueueFull):
         queue.send("third")

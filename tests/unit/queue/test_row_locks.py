@@ -81,7 +81,7 @@ def left(store: Store, clock: TimeMachine, layout: Layout | None = None) -> int:
 def test_while_one_process_claims_from_a_row_others_keep_out(
     store: Store, clock: TimeMachine, locks: Locks, lock: str
 ) -> None:
-    ann, bob = (Party(store, clock, locks.ways(lock)) for _ in range(2))
+    ann, bob = (Party(store, clock, locks.client_options(lock)) for _ in range(2))
     ann.send(15)
     ann.stop_before()
     assert bob.take() == []
@@ -98,7 +98,7 @@ def test_while_one_process_claims_from_a_row_others_keep_out(
 def test_a_receipt_is_current_once_although_a_lock_ran_out_in_the_middle_of_a_claim(
     store: Store, clock: TimeMachine, locks: Locks, lock: str
 ) -> None:
-    ann, bob = (Party(store, clock, locks.ways(lock)) for _ in range(2))
+    ann, bob = (Party(store, clock, locks.client_options(lock)) for _ in range(2))
     ann.send(15)
     ann.stop_before()
     got = bob.take()
@@ -119,8 +119,8 @@ def test_a_receipt_is_current_once_although_a_lock_ran_out_in_the_middle_of_a_cl
 def test_a_manager_that_lies_or_fails_loses_nothing_and_doubles_nothing(
     store: Store, clock: TimeMachine, manager: type[Shelf], heard: threading.Event
 ) -> None:
-    ways = with_lock(DEFAULT_OPTIONS, manager(), "5s")
-    ann, bob = Party(store, clock, ways), Party(store, clock, ways)
+    client_options = with_lock(DEFAULT_OPTIONS, manager(), "5s")
+    ann, bob = Party(store, clock, client_options), Party(store, clock, client_options)
     began = clock.now()
     ann.send(30)
     got: list[BaseDelivery] = []
@@ -140,11 +140,11 @@ def test_a_dead_holder_stops_a_row_for_the_timeout_and_no_longer(
     store: Store, clock: TimeMachine, locks: Locks, lock: str
 ) -> None:
     crew = Crew(store, clock, Layout())
-    dead = Party(store, clock, locks.ways(lock))
+    dead = Party(store, clock, locks.client_options(lock))
     dead.send(5)
     dead.stop_before()
     began = clock.now()
-    worker = crew.join(ways=locks.ways(lock))
+    worker = crew.join(client_options=locks.client_options(lock))
     crew.pass_time(6 * SECOND, step=20 * MILLISECOND)
     waited = [at - began for at, _ in worker.got]
     assert len(waited) == 5
@@ -159,7 +159,7 @@ def test_a_row_is_let_go_of_in_the_commit_of_the_claim(
     place: Place, clock: TimeMachine, locks: Locks, lock: str
 ) -> None:
     store = place.store(clock)
-    usual, party = Party(place.store(clock), clock), Party(store, clock, locks.ways(lock))
+    usual, party = Party(place.store(clock), clock), Party(store, clock, locks.client_options(lock))
     for each in (usual, party):
         each.send(5)
         each.requests.clear()
@@ -183,7 +183,7 @@ def test_a_row_is_let_go_of_in_the_commit_of_the_claim(
 def test_a_row_with_nothing_to_claim_is_let_go_of_too(
     store: Store, clock: TimeMachine, locks: Locks, lock: str
 ) -> None:
-    ann, bob = (Party(store, clock, locks.ways(lock)) for _ in range(2))
+    ann, bob = (Party(store, clock, locks.client_options(lock)) for _ in range(2))
     ann.send()
     assert len(ann.take()) == 1
     clock.advance("1s")
@@ -199,7 +199,7 @@ def test_a_row_with_nothing_to_claim_is_let_go_of_too(
 def test_a_row_that_cannot_be_claimed_from_is_let_go_of_too(
     store: Store, clock: TimeMachine, locks: Locks, lock: str
 ) -> None:
-    party = Party(store, clock, locks.ways(lock))
+    party = Party(store, clock, locks.client_options(lock))
     party.send()
     store.commit(Batch(ROW, (Put(HEADER, b"\xff"),)), ())
     with pytest.raises(Undecodable):
@@ -228,7 +228,10 @@ def test_two_processes_both_get_their_part(
     store: Store, clock: TimeMachine, locks: Locks, lock: str, layout: Layout
 ) -> None:
     crew = Crew(store, clock, layout)
-    ann, bob = (crew.join(ways=locks.ways(lock), hands=5, busy_for=10 * MILLISECOND, paced=True) for _ in range(2))
+    ann, bob = (
+        crew.join(client_options=locks.client_options(lock), hands=5, busy_for=10 * MILLISECOND, paced=True)
+        for _ in range(2)
+    )
     sender = crew.outsider()
     crew.pass_time(SECOND, each=lambda: sender.send(1), step=MILLISECOND)
     parts = [len(ann.got), len(bob.got)]
@@ -239,7 +242,7 @@ def test_two_processes_both_get_their_part(
 def test_an_ack_goes_through_while_somebody_else_has_the_row(
     store: Store, clock: TimeMachine, locks: Locks, lock: str
 ) -> None:
-    ann, bob = (Party(store, clock, locks.ways(lock)) for _ in range(2))
+    ann, bob = (Party(store, clock, locks.client_options(lock)) for _ in range(2))
     ann.send(15)
     mine = ann.take()
     locks.shelf.wait_until_free()
@@ -255,11 +258,11 @@ def test_a_busy_row_costs_the_others_nothing_and_is_soon_tried_again(
     store: Store, clock: TimeMachine, locks: Locks, lock: str
 ) -> None:
     crew = Crew(store, clock, TWO_ROWS)
-    holder = Party(store, clock, locks.ways(lock), TWO_ROWS)
+    holder = Party(store, clock, locks.client_options(lock), TWO_ROWS)
     holder.send(11)
     holder.stop_before()
     holder.send(5)
-    worker = crew.join(ways=locks.ways(lock))
+    worker = crew.join(client_options=locks.client_options(lock))
     crew.pass_time(200 * MILLISECOND)
     assert {delivery.row for _, delivery in worker.got} == {"mail:0:1"}
     assert len(worker.got) == 5
@@ -272,7 +275,7 @@ def test_a_busy_row_costs_the_others_nothing_and_is_soon_tried_again(
 def test_processes_with_different_locks_share_a_queue(store: Store, clock: TimeMachine, locks: Locks) -> None:
     crew = Crew(store, clock, TWO_ROWS)
     for lock in (*EVERY, "columns"):
-        crew.join(ways=locks.ways(lock), hands=5, busy_for=10 * MILLISECOND)
+        crew.join(client_options=locks.client_options(lock), hands=5, busy_for=10 * MILLISECOND)
     sender = crew.outsider()
     sent = itertools.count(1)
 
@@ -291,7 +294,7 @@ def test_processes_with_different_locks_share_a_queue(store: Store, clock: TimeM
 def test_a_manager_that_never_answers_delays_a_row_for_the_timeout(store: Store, clock: TimeMachine) -> None:
     manager = Silent()
     crew = Crew(store, clock, TWO_ROWS)
-    worker = crew.join(ways=with_lock(DEFAULT_OPTIONS, manager, "5s"), answered=False)
+    worker = crew.join(client_options=with_lock(DEFAULT_OPTIONS, manager, "5s"), answered=False)
     sender = crew.outsider()
     sender.send(5)
     sender.send(5)
@@ -310,7 +313,7 @@ def test_a_manager_that_never_answers_delays_a_row_for_the_timeout(store: Store,
 def test_a_yes_that_comes_too_late_is_released(store: Store, clock: TimeMachine) -> None:
     manager = Silent()
     crew = Crew(store, clock, Layout())
-    worker = crew.join(ways=with_lock(DEFAULT_OPTIONS, manager, "5s"), answered=False)
+    worker = crew.join(client_options=with_lock(DEFAULT_OPTIONS, manager, "5s"), answered=False)
     worker.send(1)
     crew.pass_time(SECOND, step=20 * MILLISECOND)
     assert manager.asked.wait(30)
@@ -324,7 +327,7 @@ def test_a_yes_that_comes_too_late_is_released(store: Store, clock: TimeMachine)
 def test_without_a_row_lease_no_name_is_left_in_the_header(
     store: Store, clock: TimeMachine, locks: Locks, lock: str
 ) -> None:
-    party = Party(store, clock, locks.ways(lock))
+    party = Party(store, clock, locks.client_options(lock))
     party.send()
     party.take()
     snapshot = party.core.scheduler.rows[ROW].snapshot

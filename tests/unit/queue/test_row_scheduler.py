@@ -176,7 +176,7 @@ def test_who_asks_finds_what_is_due_although_it_was_passed_over_a_moment_ago(
     assert scheduler.next_row(clock.now()) is None
     request = scheduler.request(ignoring_owners=True)
     scheduler.begin_round(clock.now())
-    run(scheduler.idle(clock.now(), has_credit=True), store)
+    run(scheduler.when_out_of_work(clock.now(), has_credit=True), store)
     assert not scheduler.answered(request)
     run(scheduler.poll(clock.now()), store)
     assert scheduler.next_row(clock.now()) is row
@@ -192,7 +192,7 @@ def test_a_request_is_answered_when_every_current_row_was_polled_since(
         scheduler.begin_round(clock.now())
         run(scheduler.poll(clock.now()), store)
         assert not scheduler.answered(request)
-        run(scheduler.idle(clock.now(), has_credit=True), store)
+        run(scheduler.when_out_of_work(clock.now(), has_credit=True), store)
     assert scheduler.answered(request)
 
 
@@ -203,5 +203,5 @@ def test_without_credit_only_requests_of_rounds_before_are_answered(
     before = scheduler.request(ignoring_owners=False)
     scheduler.begin_round(clock.now())
     later = scheduler.request(ignoring_owners=False)
-    run(scheduler.idle(clock.now(), has_credit=False), store)
+    run(scheduler.when_out_of_work(clock.now(), has_credit=False), store)
     assert (scheduler.answered(before), scheduler.answered(later)) == (True, False)

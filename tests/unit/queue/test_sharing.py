@@ -10,7 +10,7 @@ import pytest
 
 from astyqueue.model.message import Message
 from astyqueue.model.settings import Behaviour, Layout
-from astyqueue.protocol.coordination.doorbell import RowRequest
+from astyqueue.protocol.coordination.doorbell import RebalanceRequest
 from astyqueue.protocol.layout.columns import HEADER, Type
 from astyqueue.protocol.layout.rows import Ring, doorbell_row, is_home
 from astyqueue.protocol.settling.outcomes import Extend
@@ -381,7 +381,7 @@ def test_what_was_requested_long_ago_keeps_nobody_from_looking(clock: TimeMachin
     """A process that polls once and ends must find what waits, whatever it reads at the doorbell at first."""
     crew = Crew(MemoryStore(clock), clock, Layout())
     sender = crew.outsider()
-    run(sender.core.doorbell.request(RowRequest("somebody", "mail:0:0")), sender.store)
+    run(sender.core.doorbell.request(RebalanceRequest("somebody", "mail:0:0")), sender.store)
     clock.advance("7d")
     sender.send(3)
     newcomer = crew.outsider()
@@ -395,7 +395,7 @@ def test_a_consumer_that_does_not_wait_yields_a_row_to_no_other_process(clock: T
     for _ in range(5):
         clock.advance("1s")
         sender.send(1)
-        run(sender.core.doorbell.request(RowRequest("somebody", "mail:0:0")), sender.store)
+        run(sender.core.doorbell.request(RebalanceRequest("somebody", "mail:0:0")), sender.store)
         assert len(run(poller.core.take(ReceiveRequest(1, 0, new_deliveries)), poller.store)) == 1
 
 

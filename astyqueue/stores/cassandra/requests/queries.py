@@ -61,7 +61,7 @@ def wanted_of(wanted: Wanted, rows: Iterable[codec.Found]) -> list[Column]:
     columns = codec.columns(rows)
     if isinstance(wanted, Named) or wanted.priority is not None or _is_whole(wanted):
         return columns
-    after = ids.behind(wanted.after) if wanted.beyond else wanted.after
+    after = ids.after(wanted.after) if wanted.beyond else wanted.after
     return [column for column in columns if after <= column.name.id < wanted.until]
 
 

@@ -14,7 +14,7 @@ _PAUSE: Final = SECOND
 
 
 @dataclass(slots=True)
-class Emptying:
+class SuspectWait:
     """What one process knows of a suspect; only the leader uses it.
 
     A process that has it claims nothing beside it. One that cannot claim it, because it has other leases, looks once a
@@ -31,14 +31,14 @@ class Emptying:
         self._waits, self._row = suspect, None if claimed else row
         self._next_look = self.clock.monotonic() + _PAUSE
 
-    def forbids(self, in_hand: int) -> bool:
+    def forbids(self, leased_count: int) -> bool:
         """Whether nothing is to be claimed now, by a process with this number of leased messages."""
-        if in_hand == 0:
+        if leased_count == 0:
             self._waits = False
         return self._waits and (self._row is None or self.clock.monotonic() < self._next_look)
 
     def row_to_look_into(self) -> RowState | None:
-        """The only row to claim from now, if the suspect is gone there; None: any row."""
+        """The suspect's row, the only one to claim from now, to see whether it still waits there; None: any row."""
         if not self._waits:
             return None
         self._next_look = self.clock.monotonic() + _PAUSE
