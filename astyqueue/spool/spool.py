@@ -20,7 +20,7 @@ from astyqueue.spool.open_journals import OpenJournals
 from astyqueue.spool.options import SpoolOptions
 from astyqueue.spool.process_journal import JournalState
 from astyqueue.spool.record import SpooledMessage
-from astyqueue.stores.fork_hooks import call_at_forks
+from astyqueue.stores.fork_hooks import HeldLocks, call_at_forks
 from astyqueue.structured_log import log_event
 from astyqueue.units import SECOND
 
@@ -99,6 +99,7 @@ class Spool:
         self._among: Final = ConnectionSpools(options) if among is None else among
         self._lock: Final = threading.Lock()
         self._files: Final = threading.Lock()
+        self._held = HeldLocks()
         self._journals: OpenJournals | None = None
         self._forwarder: Forwarder | None = None
         self._closed = False
@@ -218,11 +219,11 @@ class Spool:
 
     def before_fork(self) -> None:
         """Wait until no thread is opening or closing a journal."""
-        self._files.acquire()
+        self._held.take((self._files,))
 
     def after_fork(self, *, child: bool) -> None:
         """Go on in the parent; in the child, abandon what the parent has."""
-        self._files.release()
+        self._held.release()
         if child:
             self.abandon()
 

@@ -160,7 +160,7 @@ def test_a_delay_may_be_a_decimal_as_a_number_in_a_statement_is(clock: TimeMachi
     settings = connect("memory://").queue("emails").settings
     addressing = Addressing(settings, sinking, source="nightly", begun=BatchRecord(clock.now(), ended=False))
     [sent] = addressing.of(pa.RecordBatch.from_pylist([{"id": "7", "delay": Decimal("5.5")}]))
-    assert sent.composed.due == clock.now() + 11 * SECOND // 2
+    assert sent.prepared.due == clock.now() + 11 * SECOND // 2
 
 
 def test_a_row_whose_body_cannot_be_read_is_named_without_its_body(clock: TimeMachine) -> None:
