@@ -189,16 +189,17 @@ def test_a_permit_is_not_kept_for_a_process_that_looked_once_and_ended(
 
 
 @pytest.mark.parametrize("overflow", ["refuse", "block"])
-def test_expired_messages_keep_no_place_from_a_sender_that_lives_for_one_message(
+def test_expired_messages_keep_no_place_from_senders_that_live_for_one_message(
     store: Store, clock: TimeMachine, overflow: str
 ) -> None:
+    """Each looks into one row that it chooses by chance, and into all of them before it would refuse its message."""
     bound = {"max_messages": 20, "overflow": overflow, "overflow_wait": "0s", "expires_cap": "1m"}
     application = Application(store, clock, (24, 4), **bound)
     application.send(20)
     clock.advance("2h")
-    application.send(2)
+    application.send(20)
     with application.process() as queue:
-        assert (queue.counts().waiting, queue.counts().dead) == (2, 20)
+        assert (queue.counts().waiting, queue.counts().dead) == (20, 20)
 
 
 @pytest.mark.parametrize("seed", range(30))
