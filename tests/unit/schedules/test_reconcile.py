@@ -16,7 +16,10 @@ from astyqueue.store import Batch, Name, Put, Slice, Store
 from astyqueue.tasks import App
 from astyqueue.testing import TimeMachine
 from astyqueue.triggers import Cron, Every
+from astyqueue.units import SECOND
 from tests.support.places import Place
+
+HOUR = 3_600 * SECOND
 
 
 class Fleet:
@@ -230,6 +233,7 @@ def test_occurrences_between_the_last_worker_and_a_release_with_another_name_are
         app.reconcile(app.open())
         return app
 
+    fleet.clock.set((fleet.clock.now() // HOUR + 1) * HOUR)
     start(1, "old")
     assert fleet.sent() == ["old"]
     fleet.clock.advance("3h")
