@@ -54,9 +54,14 @@ class Fleet:
         return {one.name: str(one.stored.origin) for one in Schedules(self.apps[-1].open()).all()}
 
     def sent(self) -> list[str]:
-        """The tasks of what is due, acked by the process that comes first."""
-        with self.apps[0].open().receive(limit=100) as batch:
-            return sorted(delivery.headers["task"] for delivery in batch)
+        """The tasks of what is due, acked by the process that comes first, one row after the other."""
+        found: list[str] = []
+        while True:
+            with self.apps[0].open().receive(limit=100) as batch:
+                tasks = [delivery.headers["task"] for delivery in batch]
+            if not tasks:
+                return sorted(found)
+            found += tasks
 
     def minutes(self, count: int) -> list[list[str]]:
         """What is sent in each of the next minutes."""
