@@ -243,21 +243,11 @@ def test_what_tasks_printed_is_written_before_a_worker_exits_at_once(
     assert "printed\n" in process.told
 
 
-def test_what_runs_longer_than_the_drain_may_take_is_released(
-    worker: Callable[..., Worker], emails: Connection
+@pytest.mark.parametrize("task", ["hold", "hold_in_a_thread"])
+def test_what_runs_longer_than_the_drain_may_take_is_released_and_keeps_no_worker_from_ending(
+    worker: Callable[..., Worker], emails: Connection, task: str
 ) -> None:
-    send(emails, "hold", "gate")
-    process = worker("jobs:app", "--drain-timeout", "100ms")
-    process.until("begun")
-    process.signal(signal.SIGTERM)
-    process.ends(0)
-    assert [(found.standing, found.spent) for found in emails.queue("emails").peek(include="all")] == [("waiting", 0)]
-
-
-def test_a_worker_ends_after_its_drain_also_if_a_thread_runs_on_for_a_task_that_was_released(
-    worker: Callable[..., Worker], emails: Connection
-) -> None:
-    send(emails, "hold_in_a_thread", "gate")
+    send(emails, task, "gate")
     process = worker("jobs:app", "--drain-timeout", "100ms")
     process.until("begun")
     process.signal(signal.SIGTERM)
