@@ -16,7 +16,7 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from struct import Struct
-from typing import Final
+from typing import Final, NamedTuple
 from zlib import crc32
 
 from astyqueue.clock import Clock
@@ -211,18 +211,31 @@ def _newer_copy(file: DiskFile) -> tuple[int, Position | None]:
 def stored_cursors(disk: Disk, directory: Path, prefix: str) -> Iterator[tuple[str, Position | None]]:
     """Every cursor of a journal, also those that other processes have open; one that is damaged has no position."""
     for name, path in _files(disk, directory, prefix):
-        with contextlib.suppress(FileNotFoundError), contextlib.closing(disk.open(path)) as file:
-            yield name, _newer_copy(file)[1]
+        with contextlib.suppress(FileNotFoundError):
+            yield name, _stored(disk, path).position
 
 
 def unreadable_cursors(disk: Disk, directory: Path, prefix: str) -> list[str]:
     """The cursors of which neither copy can be read."""
     found = []
     for name, path in _files(disk, directory, prefix):
-        with contextlib.suppress(FileNotFoundError), contextlib.closing(disk.open(path)) as file:
-            if not _newer_copy(file)[0] and file.size():
+        with contextlib.suppress(FileNotFoundError):
+            if _stored(disk, path).is_damaged:
                 found.append(name)
     return found
+
+
+class _Stored(NamedTuple):
+    """What the file of a cursor has: its position, if any, and whether neither copy can be read."""
+
+    position: Position | None
+    is_damaged: bool
+
+
+def _stored(disk: Disk, path: Path) -> _Stored:
+    with contextlib.closing(disk.open(path)) as file:
+        generation, position = _newer_copy(file)
+        return _Stored(position, not generation and bool(file.size()))
 
 
 def _files(disk: Disk, directory: Path, prefix: str) -> Iterator[tuple[str, Path]]:
@@ -333,16 +346,15 @@ class Retention:
     def _passed(self, name: str, path: Path) -> int:
         """The last record that a cursor has passed, 0 if it cannot be read; FileNotFoundError if it was removed."""
         try:
-            with contextlib.closing(self._pages.disk.open(path)) as file:
-                generation, position = _newer_copy(file)
-                if not generation and file.size():
-                    self._note(f"cursor {name!r} cannot be read: both copies are damaged")
+            stored = _stored(self._pages.disk, path)
         except FileNotFoundError:
             raise
         except OSError as error:
             self._note(f"cursor {name!r} cannot be read: {error}")
             return 0
-        return position.sequence if position else 0
+        if stored.is_damaged:
+            self._note(f"cursor {name!r} cannot be read: both copies are damaged")
+        return stored.position.sequence if stored.position else 0
 
     def _may_go(self, number: int, oldest: int, passed: int) -> bool:
         with self._noting(f"page {number} cannot be read"):
