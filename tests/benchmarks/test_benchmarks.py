@@ -320,6 +320,7 @@ def test_other_task_queues_run_the_same_task(capsys: pytest.CaptureFixture[str],
     assert report[f"{system}_per_s"]["median"] > 0
 
 
+@pytest.mark.full
 def test_a_send_into_a_spool_is_measured_with_the_store_there_away_and_back(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["spool", "--runs", "1", "--messages", "900", "--plain", "20", "--json"]) == 0
     report = json.loads(capsys.readouterr().out)

@@ -17,6 +17,8 @@ DELETED, REDRIVEN, SOON, ALL_LOST, BATCH = "deleted", "redriven", "soon", "all-l
 QUEUES: Final = (DELETED, REDRIVEN, SOON, ALL_LOST, BATCH)
 FIVE_DAYS: Final = 120 * HOUR
 
+pytestmark = pytest.mark.full
+
 
 @pytest.fixture(scope="module")
 def tables(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Tables:

@@ -107,7 +107,7 @@ def test_days_that_were_read_and_not_built_are_built_by_the_next_run(
     assert [row["state"] for row in store.tables.rows(MESSAGES)] == ["done"]
 
 
-@pytest.mark.parametrize("step", ["marked", "attempts"])
+@pytest.mark.parametrize("step", ["marked", pytest.param("attempts", marks=pytest.mark.full)])
 def test_an_earlier_day_that_a_killed_run_read_again_is_built_by_the_next_run(
     spark: SparkSession, begun: Tables, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
