@@ -54,17 +54,7 @@ def test_a_message_in_a_row_of_the_past_is_found_within_a_minute_after_its_queue
     assert deadlines.of(past) == deadlines.of(PROMPT) + 60 * SECOND
 
 
-def test_a_message_that_was_sent_just_before_its_time_shard_ended_is_found_by_the_poll_that_was_planned(
-    deadlines: IdleDeadlines,
-) -> None:
-    closes = SENT + 4 * SECOND // 10
-    assert deadlines.of(replace(PROMPT, closes=closes)) == closes + 23 * SECOND // 10
-    assert deadlines.of(replace(PROMPT, closes=SENT + SECOND)) == deadlines.of(PROMPT)
-
-
-@pytest.mark.parametrize("seed", [24_229, 64_734, 43_131, 54_339])
+@pytest.mark.parametrize("seed", [24_229, 64_734, 43_131])
 def test_a_message_is_not_called_late_for_these_delays(seed: int) -> None:
-    """The message before it began before its send returned; a row of the past; a queue in use without traffic; a row
-    whose time shard ended before the next read of the bell.
-    """
+    """The message before it began before its send returned; a row of the past; a queue in use without traffic."""
     assert simulate(seed).violations == ()

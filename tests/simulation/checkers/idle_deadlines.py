@@ -30,8 +30,6 @@ _WAY: Final = 3 * SECOND // 2_000
 _UNHURRIED: Final = 100
 #: A row of the past is read once a minute in a queue in use. In an idle one it has its turn sooner.
 _PAST_ROW: Final = 60 * SECOND
-#: The poll that was planned for a row while it was current comes this long after its time shard ended at most.
-_ENDED_ROW: Final = 2 * SECOND
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +37,8 @@ class AwaitedMessage:
     """A message whose send returned at `sent` and that is due at `due`, in true time.
 
     `place` is the moment in its id, which is earlier than `sent` if the clock of its sender is behind; it may be in a
-    row whose turn was over then: of the `past`. Otherwise that turn ends at `closes`, unless it never does. `notice` is
-    the one that stands for it: the last of its sender in this queue. `unhurried`: the queue was in use, but had no
-    traffic of its process for a minute.
+    row whose turn was over then: of the `past`. `notice` is the one that stands for it: the last of its sender in this
+    queue. `unhurried`: the queue was in use, but had no traffic of its process for a minute.
     """
 
     number: int
@@ -52,7 +49,6 @@ class AwaitedMessage:
     notice: WrittenNotice | None
     unhurried: bool = False
     past: bool = False
-    closes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,11 +102,7 @@ class IdleDeadlines:
         called = self._called(one, since)
         if one.unhurried:
             called = max(called, since + _UNHURRIED * self._bell_read)
-        if one.past:
-            return called + _PAST_ROW
-        if one.closes is not None and max(called, one.due) + _CLAIMED > one.closes:
-            return max(called, one.closes) + _ENDED_ROW  # the bell is read for current rows
-        return called
+        return called + _PAST_ROW if one.past else called
 
     def _called(self, one: AwaitedMessage, since: int) -> int:
         """When the queue is called by the notice, or has its turn."""

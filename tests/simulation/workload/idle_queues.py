@@ -323,14 +323,7 @@ class IdleQueues:
             self._log.last.get(queue),
             unhurried=self._unhurried(queue),
             past=sent.clock_error < 0 and sent.message.row not in self._rings[queue].current(now),
-            closes=self._closes(queue, sent.message.row, max(now, place)),
         )
-
-    def _closes(self, queue: str, row: str, moment: int) -> int | None:
-        """When the turn of a row ends that is current at this moment; None if it is not, or never ends."""
-        ring = self._rings[queue]
-        closes = ring.closes(moment)
-        return closes if row in ring.current(moment) and row not in ring.current(closes) else None
 
     def _unhurried(self, queue: str) -> bool:
         """Whether the queue is in use, but had no traffic of this process for a minute.
