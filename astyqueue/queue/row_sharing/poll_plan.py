@@ -12,11 +12,13 @@ from astyqueue.queue.row_sharing.deadline_heap import DeadlineHeap
 from astyqueue.queue.row_sharing.idle_queues import QueueActivity
 from astyqueue.units import NEVER, SECOND, MonotonicUs
 
-#: The pause between two reads of a row's header: of a current row after recent traffic; of another current row, and of
-#: one with timers or a recent change; of a resting row.
+#: The pause between two reads of a row's header: of a current row, or one that was current a minute ago, after recent
+#: traffic; of another one of these, and of one with timers or a recent change; of a resting row.
 _CURRENT: Final = SECOND
 _OPEN: Final = 2 * SECOND
 _RESTING: Final = 60 * SECOND
+#: How long a row is polled like a current one after its time shard: senders may be slow, and notices be read late.
+_AFTER_TURN: Final = 60 * SECOND
 #: A past row is read again when the time since its last change has grown by a tenth: few messages land very late in it.
 _PART: Final = 10
 _TRAFFIC: Final = 60 * SECOND
@@ -58,10 +60,12 @@ class PollPlan:
             self._polls.set(row, _FIRST)
 
     def begin_use(self, now: int) -> None:
-        """The queue is in use again: poll the current rows at once, and the others within a minute."""
+        """The queue is in use again: poll current rows and those of a minute ago at once, others within a minute."""
         self._turn_ends = 0
         for row in self._rows:
             self._polls.lower(row, now + int(random.random() * _RESTING))
+        for row in self._after_turn(now):
+            self._polls.lower(row, now)
 
     def end_use(self, now: int) -> None:
         """The queue is idle: poll all rows once more, far ahead."""
@@ -78,9 +82,16 @@ class PollPlan:
             self._polls.set(row, _FIRST)
 
     def poll_oldest(self, now: int) -> None:
-        """In the turn of an idle queue: poll the rows whose polls are oldest."""
+        """In the turn of an idle queue: poll the rows whose polls are oldest, and those of a minute ago.
+
+        The bell, which is read then too, shows only what was sent to current rows.
+        """
         for row in self._polls.take_several(NEVER - 1, self._in_turn):
             self._polls.set(row, now)
+        current = self._ring.current(now)
+        for row in self._after_turn(now):
+            if row not in current:
+                self._polls.lower(row, now)
 
     def by(self, row: str, moment: int) -> None:
         """Poll a row at this moment at the latest."""
@@ -116,14 +127,23 @@ class PollPlan:
         return rows
 
     def _begin_turn(self, now: int) -> None:
-        """When the next time shard begins, poll its rows; those of an idle queue were polled far ahead."""
+        """When a time shard begins, poll its rows and those of the one before; an idle queue's were polled far ahead.
+
+        From then on the bell is not read for the rows of the one before.
+        """
         if now < self._turn_ends:
             return
-        first = not self.current
+        first, before = not self.current, self.current
         self.current, self._turn_ends = self._ring.current(now), self._ring.closes(now)
         if first or not self._activity.idle:
             for row in self.current:
                 self._polls.set(row, 0)
+            for row in before:
+                self._polls.lower(row, now)
+
+    def _after_turn(self, now: int) -> list[str]:
+        """The rows that were current a minute ago."""
+        return self._ring.current(now - _AFTER_TURN)
 
     def was_current(self, row: str, now: int) -> bool:
         """Whether a row was written to in the turn before this one."""
@@ -133,7 +153,7 @@ class PollPlan:
         """The pause until a row is polled again: short where new work is likely or timers are pending."""
         if self._activity.idle:
             return int(self._ahead() * random.uniform(*_AGAIN_BY))
-        if row in self.current:
+        if row in self.current or row in self._after_turn(now):
             return _CURRENT if now - self._activity.last_traffic < _TRAFFIC else _OPEN
         if has_timers:
             return _OPEN

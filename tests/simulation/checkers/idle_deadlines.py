@@ -28,8 +28,8 @@ _LATE_SCAN: Final = 15 * SECOND
 _WAY: Final = 3 * SECOND // 2_000
 #: In a queue in use without traffic of the process for a minute, reading the bell takes a hundredth of the time.
 _UNHURRIED: Final = 100
-#: A row of the past is read once a minute in a queue in use. In an idle one it has its turn sooner.
-_PAST_ROW: Final = 60 * SECOND
+#: A row whose time shard ended less than a minute ago is read once in this time in a queue in use.
+_PAST_ROW: Final = 2 * SECOND
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +37,9 @@ class AwaitedMessage:
     """A message whose send returned at `sent` and that is due at `due`, in true time.
 
     `place` is the moment in its id, which is earlier than `sent` if the clock of its sender is behind; it may be in a
-    row whose turn was over then: of the `past`. `notice` is the one that stands for it: the last of its sender in this
-    queue. `unhurried`: the queue was in use, but had no traffic of its process for a minute.
+    row whose time shard had ended then, of the `past`, or in one whose time shard had not begun, of the `future`.
+    `notice` is the one that stands for it: the last of its sender in this queue. `unhurried`: the queue was in use, but
+    had no traffic of its process for a minute.
     """
 
     number: int
@@ -49,6 +50,7 @@ class AwaitedMessage:
     notice: WrittenNotice | None
     unhurried: bool = False
     past: bool = False
+    future: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +65,13 @@ class _Hindrance:
 class IdleDeadlines:
     """The deadlines of messages into the queues of one process, from what hindered them and what began in them."""
 
-    def __init__(self, queues: int, *, cells: int) -> None:
-        """Of this number of queues; nothing has happened. A page of a read has this number of `cells`."""
+    def __init__(self, queues: int, *, cells: int, turns: int = 1) -> None:
+        """Of this number of queues; nothing has happened.
+
+        A page of a read has this number of `cells`. All rows of a queue are polled within this number of `turns`.
+        """
         self._queues = queues
+        self._turns = turns
         # The bell has one cell. A page that it fills is followed by another one.
         pages = 2 if cells == 1 else 1
         self._bell_read = _WAY * 2 * (pages + 2)
@@ -106,7 +112,8 @@ class IdleDeadlines:
 
     def _called(self, one: AwaitedMessage, since: int) -> int:
         """When the queue is called by the notice, or has its turn."""
-        turn = since + _TURN * self._queues + _CALLED
+        turns = self._turns if one.future else 1
+        turn = since + _TURN * self._queues * turns + _CALLED
         if one.notice is None or one.notice.readable is None:
             return turn
         late = one.notice.readable - one.notice.moment

@@ -194,8 +194,10 @@ class IdleQueues:
         self._client = self._process("watcher")
         layout = rng.choice((Layout(), Layout(time_shards=3), Layout(concurrency_shards=2)))
         names = [f"{IDLE}{number}" for number in range(rng.randint(1, 4))]
-        self._deadlines = IdleDeadlines(len(names), cells=cluster.profile.page)
         self._rings = {name: Ring(name, layout) for name in names}
+        rows = len(self._rings[names[0]].rows())
+        turns = rows if layout.concurrency_shards > 1 else -(-rows // 2)
+        self._deadlines = IdleDeadlines(len(names), cells=cluster.profile.page, turns=turns)
         settings = [Settings(name=name, layout=layout, behaviour=Behaviour(lease_us=_LEASE)) for name in names]
         watch = ActivityWatch(self._client.clock)
         self._consumers = [self._consumer(each, watch) for each in settings]
@@ -314,6 +316,7 @@ class IdleQueues:
             return
         now = self._loop.now
         place = now + delay + sent.clock_error
+        elsewhere = sent.message.row not in self._rings[queue].current(now)
         self._awaited[sent.number] = AwaitedMessage(
             sent.number,
             queue,
@@ -322,7 +325,8 @@ class IdleQueues:
             place,
             self._log.last.get(queue),
             unhurried=self._unhurried(queue),
-            past=sent.clock_error < 0 and sent.message.row not in self._rings[queue].current(now),
+            past=elsewhere and place <= now,
+            future=elsewhere and place > now,
         )
 
     def _unhurried(self, queue: str) -> bool:
