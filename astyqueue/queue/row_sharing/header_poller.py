@@ -164,9 +164,11 @@ class HeaderPoller:
 
     def read_headers(self, now: int) -> Steps[None]:
         """Poll the rows whose turn it is, and probe those that their owners leave unchanged."""
-        rows = [self._rows[name] for name in self.plan.take(now)]
-        if not rows:
-            return
+        with self.plan.polling(now) as names:
+            if names:
+                yield from self._poll([self._rows[name] for name in names], now)
+
+    def _poll(self, rows: list[_PolledRow], now: int) -> Steps[None]:
         found = yield from read(*[Named(polled.row.name, (HEADER,)) for polled in rows])
         for polled, columns in zip(rows, found, strict=True):
             self._apply(polled, columns[0].value if columns else None, now)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from astyqueue.clock import Clock
@@ -118,8 +119,21 @@ class PollPlan:
         """The moment of the next poll."""
         return self._polls.next() if self._activity.idle else min(self._polls.next(), self._turn_ends)
 
-    def take(self, now: int) -> list[str]:
-        """The rows to poll now; until the answer is applied, they are planned to be polled again."""
+    @contextmanager
+    def polling(self, now: int) -> Iterator[list[str]]:
+        """The rows to poll now. After an error they are polled again later; those of a cancelled caller at once."""
+        rows = self._take(now)
+        try:
+            yield rows
+        except Exception:
+            raise
+        except BaseException:
+            for row in rows:
+                self._polls.lower(row, now)
+            raise
+
+    def _take(self, now: int) -> list[str]:
+        """Take the rows to poll now; until the answer is applied, they are planned to be polled again."""
         self._begin_turn(now)
         rows = self._polls.take_several(now, _TOGETHER)
         for row in rows:

@@ -182,6 +182,19 @@ def test_who_asks_finds_what_is_due_although_it_was_passed_over_a_moment_ago(
     assert scheduler.next_row(clock.now()) is row
 
 
+@pytest.mark.parametrize("answers", [0, 1], ids=["while it reads headers", "while it probes"])
+def test_rows_of_a_poll_that_is_cancelled_are_polled_at_once_by_the_next_consumer(
+    scheduler: RowScheduler, clock: TimeMachine, answers: int
+) -> None:
+    store, poll = MemoryStore(clock), scheduler.poller.read_headers(clock.now())
+    request = next(poll)
+    for _ in range(answers):
+        request = poll.send(perform(request, store))
+    assert not scheduler.poller.plan.is_overdue(clock.now())
+    poll.close()
+    assert scheduler.poller.plan.is_overdue(clock.now())
+
+
 def test_a_request_is_answered_when_every_current_row_was_polled_since(
     scheduler: RowScheduler, clock: TimeMachine
 ) -> None:
