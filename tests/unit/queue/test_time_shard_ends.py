@@ -23,6 +23,7 @@ def _the_same_every_time() -> None:
 
 @pytest.fixture
 def store(clock: TimeMachine) -> Lossy:
+    clock.advance("57m")
     return Lossy(MemoryStore(clock))
 
 
