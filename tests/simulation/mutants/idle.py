@@ -46,5 +46,5 @@ IDLE_MUTANTS: Final = (
         lambda: [mock.patch.object(paced_doorbell, "_NOTICE_FOR", 600 * SECOND)],
         idle=True,
     ),
-    Mutant("a read during a suspension sets the pace", 100, _without_longest_pause, first=30, idle=True),
+    Mutant("a read during a suspension sets the pace", 100, _without_longest_pause, first=58, idle=True),
 )

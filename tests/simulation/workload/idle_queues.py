@@ -40,6 +40,14 @@ _AGAIN: Final = SECOND // 2
 #: Nothing happens for this long between two rounds: longer than a queue is in use.
 _QUIET: Final = (61 * SECOND, 100 * SECOND)
 _LEASE: Final = 20 * SECOND
+#: Time shards of a minute end in most rounds.
+_LAYOUTS: Final = (
+    Layout(),
+    Layout(time_shards=3),
+    Layout(concurrency_shards=2),
+    Layout(time_shards=30, time_shard_us=60 * SECOND),
+    Layout(time_shards=30, time_shard_us=60 * SECOND, concurrency_shards=2),
+)
 _DELAYS: Final = (None, None, None, SECOND // 5, 5 * SECOND, 70 * SECOND)
 _SKEWS: Final = (-5 * SECOND, -6 * SECOND // 10, -SECOND // 20, SECOND // 2, 5 * SECOND, 20 * SECOND)
 _LONGEST_ROUND: Final = 60 * SECOND
@@ -192,7 +200,7 @@ class IdleQueues:
         self._begun: set[int] = set()
         self._ended = False
         self._client = self._process("watcher")
-        layout = rng.choice((Layout(), Layout(time_shards=3), Layout(concurrency_shards=2)))
+        layout = rng.choice(_LAYOUTS)
         names = [f"{IDLE}{number}" for number in range(rng.randint(1, 4))]
         self._rings = {name: Ring(name, layout) for name in names}
         rows = len(self._rings[names[0]].rows())
