@@ -63,7 +63,7 @@ def test_a_message_of_a_clock_that_is_behind_begins_soon_although_its_time_shard
 
 def end_of_time_shard(process: Process, *, before: int) -> None:
     """Let time pass until this long before the time shard ends."""
-    left = process.layout.time_shard_us - process.clock.now() % process.layout.time_shard_us - before
-    process.pass_time(left - SECOND, SECOND // 4)
-    left = process.layout.time_shard_us - process.clock.now() % process.layout.time_shard_us - before
+    end = process.mail.core.ring.closes(process.clock.now()) - before
+    process.pass_time(end - process.clock.now() - SECOND, SECOND // 4)
+    left = end - process.clock.now()
     process.pass_time(left, left)
