@@ -157,6 +157,17 @@ class Ring:
         """The rows that are written to now: those of the time shard, then the home rows."""
         return [*(self.row(now, shard) for shard in range(self.layout.concurrency_shards)), *self.homes()]
 
+    def ended(self, since: int, now: int) -> list[str]:
+        """The rows that were written to at some time since that moment, but are not now."""
+        last = now // self.layout.time_shard_us
+        first = max(since // self.layout.time_shard_us, last - self.layout.time_shards + 1)
+        shards = range(self.layout.concurrency_shards)
+        return [
+            self.row(time_shard * self.layout.time_shard_us, shard)
+            for time_shard in range(first, last)
+            for shard in shards
+        ]
+
     def rows(self) -> list[str]:
         """All rows of the queue, time shard by time shard, and the home rows last."""
         shards = range(self.layout.concurrency_shards)

@@ -13,13 +13,13 @@ from astyqueue.queue.row_sharing.deadline_heap import DeadlineHeap
 from astyqueue.queue.row_sharing.idle_queues import QueueActivity
 from astyqueue.units import NEVER, SECOND, MonotonicUs
 
-#: The pause between two reads of a row's header: of a current row, or one that was current a minute ago, after recent
-#: traffic; of another one of these, and of one with timers or a recent change; of a resting row.
+#: The pause between two reads of a row's header: of a current row, or one that has just ended, after recent traffic; of
+#: another one of these, and of one with timers or a recent change; of a resting row.
 _CURRENT: Final = SECOND
 _OPEN: Final = 2 * SECOND
 _RESTING: Final = 60 * SECOND
-#: How long a row is polled like a current one after its time shard: senders may be slow, and notices be read late.
-_AFTER_TURN: Final = 60 * SECOND
+#: How long a row counts as just ended after its time shard: senders may be slow, and clocks be behind.
+_JUST_ENDED: Final = 60 * SECOND
 #: A past row is read again when the time since its last change has grown by a tenth: few messages land very late in it.
 _PART: Final = 10
 _TRAFFIC: Final = 60 * SECOND
@@ -41,7 +41,12 @@ _AGAIN_BY: Final = (0.8, 0.95)
 
 
 class PollPlan:
-    """The moment of the next poll of each row. `current` are the rows that are written to now."""
+    """The moment of the next poll of each row. `current` are the rows that are written to now.
+
+    Rows *just ended* if their time shard did within the last minute, or since this process last looked for messages in
+    current rows: then it may have been suspended, or have had other queues to look at. What was sent to them meanwhile
+    is looked for at once, since a notice names no row, and the bell is about current rows.
+    """
 
     def __init__(self, ring: Ring, rows: Iterable[str], activity: QueueActivity, clock: Clock) -> None:
         """Every row as soon as possible."""
@@ -51,25 +56,23 @@ class PollPlan:
         self._activity = activity
         self._clock = clock
         self._polls = DeadlineHeap()
-        self._turn_ends = 0
-        self.start_anew()
+        self.start_anew(clock.now())
 
-    def start_anew(self) -> None:
+    def start_anew(self, now: int) -> None:
         """Poll every row as soon as possible."""
-        self._turn_ends = 0
+        self._turn_ends, self._looked = 0, now
         for row in self._rows:
             self._polls.set(row, _FIRST)
 
     def begin_use(self, now: int) -> None:
-        """The queue is in use again: poll current rows and those of a minute ago at once, others within a minute."""
+        """The queue is in use again: poll current rows and those that just ended at once, others within a minute."""
         self._turn_ends = 0
         for row in self._rows:
             self._polls.lower(row, now + int(random.random() * _RESTING))
-        for row in self._after_turn(now):
-            self._polls.lower(row, now)
 
     def end_use(self, now: int) -> None:
         """The queue is idle: poll all rows once more, far ahead."""
+        self._looked = now
         for row in self._rows:
             self._polls.set(row, now)
 
@@ -83,16 +86,12 @@ class PollPlan:
             self._polls.set(row, _FIRST)
 
     def poll_oldest(self, now: int) -> None:
-        """In the turn of an idle queue: poll the rows whose polls are oldest, and those of a minute ago.
-
-        The bell, which is read then too, shows only what was sent to current rows.
-        """
+        """In the turn of an idle queue: poll the rows whose polls are oldest, and those that just ended."""
         for row in self._polls.take_several(NEVER - 1, self._in_turn):
             self._polls.set(row, now)
-        current = self._ring.current(now)
-        for row in self._after_turn(now):
-            if row not in current:
-                self._polls.lower(row, now)
+        for row in self._just_ended(now):
+            self._polls.lower(row, now)
+        self._looked = now
 
     def by(self, row: str, moment: int) -> None:
         """Poll a row at this moment at the latest."""
@@ -135,29 +134,27 @@ class PollPlan:
     def _take(self, now: int) -> list[str]:
         """Take the rows to poll now; until the answer is applied, they are planned to be polled again."""
         self._begin_turn(now)
+        if not self._activity.idle:
+            self._looked = now
         rows = self._polls.take_several(now, _TOGETHER)
         for row in rows:
             self._polls.set(row, now + _UNANSWERED)
         return rows
 
     def _begin_turn(self, now: int) -> None:
-        """When a time shard begins, poll its rows and those of the one before; an idle queue's were polled far ahead.
-
-        From then on the bell is not read for the rows of the one before.
-        """
+        """When a time shard begins, poll its rows and those that just ended; an idle queue's were polled far ahead."""
         if now < self._turn_ends:
             return
-        first, before = not self.current, self.current
+        first = not self.current
         self.current, self._turn_ends = self._ring.current(now), self._ring.closes(now)
         if first or not self._activity.idle:
             for row in self.current:
                 self._polls.set(row, 0)
-            for row in before:
+            for row in self._just_ended(now):
                 self._polls.lower(row, now)
 
-    def _after_turn(self, now: int) -> list[str]:
-        """The rows that were current a minute ago."""
-        return self._ring.current(now - _AFTER_TURN)
+    def _just_ended(self, now: int) -> list[str]:
+        return self._ring.ended(self._looked - _JUST_ENDED, now)
 
     def was_current(self, row: str, now: int) -> bool:
         """Whether a row was written to in the turn before this one."""
@@ -167,7 +164,7 @@ class PollPlan:
         """The pause until a row is polled again: short where new work is likely or timers are pending."""
         if self._activity.idle:
             return int(self._ahead() * random.uniform(*_AGAIN_BY))
-        if row in self.current or row in self._after_turn(now):
+        if row in self.current or row in self._just_ended(now):
             return _CURRENT if now - self._activity.last_traffic < _TRAFFIC else _OPEN
         if has_timers:
             return _OPEN

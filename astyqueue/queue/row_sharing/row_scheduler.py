@@ -137,7 +137,7 @@ class RowScheduler:
         set_back, self._latest = now < self._latest - SECOND, now
         if set_back:
             self.activity.last_traffic = min(self.activity.last_traffic, now)
-            self.poller.plan.start_anew()
+            self.poller.plan.start_anew(now)
             self._rescans.was_set_back(now)
             for row in self.rows.values():
                 row.scan_anew(now)

@@ -61,6 +61,36 @@ def test_a_message_of_a_clock_that_is_behind_begins_soon_although_its_time_shard
     assert delay_of(process, "mail", lambda: sender(store, behind, layout=layout).send(1)) <= SECOND
 
 
+@pytest.mark.parametrize("lost", [False, True], ids=["with its notice", "without"])
+def test_a_suspended_process_finds_what_was_sent_in_a_time_shard_that_began_and_ended_meanwhile(
+    store: Lossy, clock: TimeMachine, *, lost: bool
+) -> None:
+    """That row was not current when it last looked, nor is it one that ended within the last minute."""
+    minutes = Layout(time_shards=30, time_shard_us=60 * SECOND, concurrency_shards=8)
+    process = Process(clock, store, layout=minutes)
+    process.become_idle()
+    clock.advance("1m")
+    store.loses = lost
+    sender(store, clock, layout=minutes).send(1)
+    clock.advance("3m")
+    assert delay_of(process, "mail", lambda: None) <= (3 * SECOND if lost else 50 * MILLISECOND)
+
+
+def test_a_queue_whose_turns_are_rare_finds_in_the_next_one_what_was_sent_before_the_time_shard_ended(
+    store: Lossy, clock: TimeMachine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a process with 75 idle queues. Two messages are sent after the end, and their ring is the last one."""
+    monkeypatch.setattr(idle_queues, "_TURN", 150 * SECOND)
+    process, sending = Process(clock, store, layout=RING), sender(store, clock, layout=RING)
+    end_of_time_shard(process, before=SECOND)
+    store.loses = True
+    sending.send(1)
+    process.pass_time(2 * SECOND)
+    sending.send(2)
+    process.pass_time(150 * SECOND, SECOND // 8)
+    assert len(process.mail.got) == 3
+
+
 def end_of_time_shard(process: Process, *, before: int) -> None:
     """Let time pass until this long before the time shard ends."""
     end = process.mail.core.ring.closes(process.clock.now()) - before
