@@ -68,3 +68,8 @@ def test_a_message_is_not_called_late_for_these_delays(seed: int) -> None:
     time shard that ended before its notice or the bell was read, which delays it no longer.
     """
     assert simulate(seed).violations == ()
+
+
+def test_no_sender_rings_for_a_message_in_a_time_shard_that_has_not_begun_by_its_clock() -> None:
+    """In true time it had begun when the message was sent."""
+    assert simulate(204_612, idle=True).violations == ()

@@ -37,9 +37,9 @@ class AwaitedMessage:
     """A message whose send returned at `sent` and that is due at `due`, in true time.
 
     `place` is the moment in its id, which is earlier than `sent` if the clock of its sender is behind; it may be in a
-    row whose time shard had ended then, of the `past`, or in one whose time shard had not begun, of the `future`.
-    `notice` is the one that stands for it: the last of its sender in this queue. `unhurried`: the queue was in use, but
-    had no traffic of its process for a minute.
+    row whose time shard had ended then, of the `past`, or in one whose time shard had not begun, of the `future`, by
+    true time or by its sender's clock: it does not ring for such a row. `notice` is the one that stands for it: the
+    last of its sender in this queue. `unhurried`: the queue was in use, but had no traffic of its process for a minute.
     """
 
     number: int

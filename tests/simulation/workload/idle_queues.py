@@ -324,7 +324,9 @@ class IdleQueues:
             return
         now = self._loop.now
         place = now + delay + sent.clock_error
-        elsewhere = sent.message.row not in self._rings[queue].current(now)
+        ring, row = self._rings[queue], sent.message.row
+        elsewhere = row not in ring.current(now)
+        unrung = row not in ring.current(now + sent.clock_error)
         self._awaited[sent.number] = AwaitedMessage(
             sent.number,
             queue,
@@ -334,7 +336,7 @@ class IdleQueues:
             self._log.last.get(queue),
             unhurried=self._unhurried(queue),
             past=elsewhere and place <= now,
-            future=elsewhere and place > now,
+            future=unrung or (elsewhere and place > now),
         )
 
     def _unhurried(self, queue: str) -> bool:
