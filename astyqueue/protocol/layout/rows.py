@@ -157,17 +157,6 @@ class Ring:
         """The rows that are written to now: those of the time shard, then the home rows."""
         return [*(self.row(now, shard) for shard in range(self.layout.concurrency_shards)), *self.homes()]
 
-    def ended(self, since: int, now: int) -> list[str]:
-        """The rows that were written to at some time since that moment, but are not now."""
-        last = now // self.layout.time_shard_us
-        first = max(since // self.layout.time_shard_us, last - self.layout.time_shards + 1)
-        shards = range(self.layout.concurrency_shards)
-        return [
-            self.row(time_shard * self.layout.time_shard_us, shard)
-            for time_shard in range(first, last)
-            for shard in shards
-        ]
-
     def rows(self) -> list[str]:
         """All rows of the queue, time shard by time shard, and the home rows last."""
         shards = range(self.layout.concurrency_shards)
@@ -197,6 +186,11 @@ class Ring:
             return None
         turns = (moment // self.layout.time_shard_us - int(shard)) // self.layout.time_shards
         return (turns * self.layout.time_shards + int(shard)) * self.layout.time_shard_us
+
+    def ended(self, row: str, since: int, now: int) -> bool:
+        """Whether the latest turn of a row ended after that moment; False while it is written to."""
+        began = self.turn(row, now)
+        return began is not None and since < began + self.layout.time_shard_us <= now
 
     @property
     def lap(self) -> int:

@@ -58,7 +58,8 @@ class QueueActivity:
     """Whether one queue is in use in this process.
 
     Any thread reports use (`used`); the watch wakes the queue, and its leader takes the reasons. `idle` is set by the
-    leader; `turn`: a catch-up poll is due but waits for credit; `must_poll_all`: poll every row, notices were missed.
+    leader; `was_used`: something happened since then, maybe more than a minute ago, if no consumer was there meanwhile;
+    `turn`: a catch-up poll is due but waits for credit; `must_poll_all`: poll every row, notices were missed.
     `last_traffic` is the time of the last send or claim here, in microseconds since 1970.
     """
 
@@ -67,6 +68,7 @@ class QueueActivity:
         self.queue = queue
         self.watch = watch
         self.idle = True
+        self.was_used = False
         self.turn = False
         self.must_poll_all = False
         self.last_traffic = 0
@@ -91,10 +93,11 @@ class QueueActivity:
     def used(self) -> None:
         """Report that something happened in the queue: it is in use for another minute."""
         self._until = self._clock.monotonic() + IN_USE
+        self.was_used = True
 
     def forget(self) -> None:
         """Take the queue as unused for an hour, for a measurement or a test that cannot wait for that."""
-        self._until, self.last_traffic = BEGINNING, 0
+        self._until, self.last_traffic, self.was_used = BEGINNING, 0, False
         self.watch.forget()
 
     @property
@@ -132,9 +135,18 @@ class QueueActivity:
             self.used()
         self.must_poll_all = self.must_poll_all or WakeReason.GAP in reasons
 
+    def begin_use(self) -> None:
+        """The queue is in use again."""
+        self.idle = self.was_used = False
+
     def begin_idling(self, now: int) -> None:
         """The queue is idle; all its rows are polled from now on, so that only later notices matter."""
+        self.was_used = False
         self.idle, self.must_poll_all, self.since = True, False, now - _BEFORE
+
+    def was_set_back(self, now: int) -> None:
+        """The wall clock was set back to this moment: notices are new again from earlier moments on."""
+        self.last_traffic, self.since = min(self.last_traffic, now), min(self.since, now - _BEFORE)
 
     def rest(self, me: Wakeup, until: MonotonicUs) -> Steps[None]:
         """Rest as its leader, until the queue or its leader is woken, or until this moment."""

@@ -22,6 +22,8 @@ from astyqueue.units import BEGINNING, NEVER, SECOND, MonotonicUs
 
 #: After a ring this process does not ring again for five milliseconds; rows sent to meanwhile go into its next ring.
 _SPEAKS_FOR: Final = SECOND // 200
+#: A send takes this long at most, so a row whose time shard ended longer ago is not rung for.
+_LONGEST_SEND: Final = 60 * SECOND
 #: A notice stands for what this process does in the queue within ten seconds of it.
 _NOTICE_FOR: Final = 10 * SECOND
 #: After an error of the store the next notice waits a second, so that not every send waits for that error too.
@@ -126,7 +128,7 @@ class PacedDoorbell:
         """
         if not (self._ring.shared or always):
             return set()
-        places = {place for row in rows if (place := self._ring.place(row, now)) is not None}
+        places = {place for row in rows if (place := self._place(row, now)) is not None}
         with self._lock:
             self._unrung |= places
             if self._clock.monotonic() < self._rung + _SPEAKS_FOR:
@@ -134,6 +136,13 @@ class PacedDoorbell:
             self._rung = self._clock.monotonic()
             named, self._unrung = self._unrung, set()
             return named
+
+    def _place(self, row: str, now: int) -> int | None:
+        """The place of a row among the current ones; if its time shard ended during the send, that which it had."""
+        began = self._ring.turn(row, now)
+        if began is not None and self._ring.ended(row, now - _LONGEST_SEND, now):
+            return self._ring.place(row, began)
+        return self._ring.place(row, now)
 
     def forget(self) -> None:
         """Take the last notice as one of an hour ago, for a measurement or a test that cannot wait for that."""

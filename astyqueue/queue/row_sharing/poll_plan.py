@@ -27,8 +27,8 @@ _TRAFFIC: Final = 60 * SECOND
 _TOGETHER: Final = 32
 #: The pause before a poll without an answer is tried again.
 _UNANSWERED: Final = 5 * SECOND
-#: The deadline of rows that were never polled, and of current rows that a consumer asks for. Only rows whose turn
-#: begins come before: theirs is 0.
+#: The deadline of rows that were never polled, and of current rows that a consumer asks for. Only rows whose
+#: time shard begins come before: theirs is 0.
 _FIRST: Final = 1
 #: The number of rows of an idle queue that are polled in its turn: about five queries.
 _IN_TURN: Final = 2
@@ -43,9 +43,9 @@ _AGAIN_BY: Final = (0.8, 0.95)
 class PollPlan:
     """The moment of the next poll of each row. `current` are the rows that are written to now.
 
-    Rows *just ended* if their time shard did within the last minute, or since this process last looked for messages in
-    current rows: then it may have been suspended, or have had other queues to look at. What was sent to them meanwhile
-    is looked for at once, since a notice names no row, and the bell is about current rows.
+    Rows *just ended* if their time shard did since this process last looked at the queue, or in the minute before that:
+    it may have been suspended, or have had other queues to look at. As no notice names a row, and the bell is about
+    current ones, what was sent to them is found by polls.
     """
 
     def __init__(self, ring: Ring, rows: Iterable[str], activity: QueueActivity, clock: Clock) -> None:
@@ -60,13 +60,13 @@ class PollPlan:
 
     def start_anew(self, now: int) -> None:
         """Poll every row as soon as possible."""
-        self._turn_ends, self._looked = 0, now
+        self._time_shard_ends, self._looked = 0, now
         for row in self._rows:
             self._polls.set(row, _FIRST)
 
     def begin_use(self, now: int) -> None:
-        """The queue is in use again: poll current rows and those that just ended at once, others within a minute."""
-        self._turn_ends = 0
+        """The queue is in use again: poll rows within a minute, but for those that `begin_time_shard` polls at once."""
+        self._time_shard_ends = 0
         for row in self._rows:
             self._polls.lower(row, now + int(random.random() * _RESTING))
 
@@ -86,12 +86,17 @@ class PollPlan:
             self._polls.set(row, _FIRST)
 
     def poll_oldest(self, now: int) -> None:
-        """In the turn of an idle queue: poll the rows whose polls are oldest, and those that just ended."""
+        """In the turn of an idle queue, when the bell was read: poll the rows whose polls are oldest.
+
+        Of a queue that has no bell, those that just ended are polled too. A bell that was rung has them polled as the
+        queue is in use again.
+        """
         for row in self._polls.take_several(NEVER - 1, self._in_turn):
             self._polls.set(row, now)
-        for row in self._just_ended(now):
-            self._polls.lower(row, now)
-        self._looked = now
+        if not self._ring.shared:
+            self._poll_just_ended(now)
+        if not self._activity.in_use:
+            self._looked = now
 
     def by(self, row: str, moment: int) -> None:
         """Poll a row at this moment at the latest."""
@@ -116,24 +121,37 @@ class PollPlan:
 
     def next_event(self) -> int:
         """The moment of the next poll."""
-        return self._polls.next() if self._activity.idle else min(self._polls.next(), self._turn_ends)
+        return self._polls.next() if self._activity.idle else min(self._polls.next(), self._time_shard_ends)
+
+    def begin_time_shard(self, now: int) -> None:
+        """When a time shard or the use of the queue begins, poll the current rows, and those that just ended.
+
+        Rows of an idle queue were polled far ahead. The caller does this before it reads the bell, which names current
+        rows by their places.
+        """
+        if now < self._time_shard_ends:
+            return
+        first = not self.current
+        self.current, self._time_shard_ends = self._ring.current(now), self._ring.closes(now)
+        if first or not self._activity.idle:
+            for row in self.current:
+                self._polls.set(row, 0)
+            self._poll_just_ended(now)
 
     @contextmanager
     def polling(self, now: int) -> Iterator[list[str]]:
-        """The rows to poll now. After an error they are polled again later; those of a cancelled caller at once."""
+        """The rows to poll now. After an error they are polled again soon; those of a cancelled caller at once."""
         rows = self._take(now)
         try:
             yield rows
-        except Exception:
-            raise
-        except BaseException:
+        except BaseException as error:
+            again = now + _UNANSWERED if isinstance(error, Exception) else now
             for row in rows:
-                self._polls.lower(row, now)
+                self._polls.lower(row, again)
             raise
 
     def _take(self, now: int) -> list[str]:
         """Take the rows to poll now; until the answer is applied, they are planned to be polled again."""
-        self._begin_turn(now)
         if not self._activity.idle:
             self._looked = now
         rows = self._polls.take_several(now, _TOGETHER)
@@ -141,30 +159,23 @@ class PollPlan:
             self._polls.set(row, now + _UNANSWERED)
         return rows
 
-    def _begin_turn(self, now: int) -> None:
-        """When a time shard begins, poll its rows and those that just ended; an idle queue's were polled far ahead."""
-        if now < self._turn_ends:
-            return
-        first = not self.current
-        self.current, self._turn_ends = self._ring.current(now), self._ring.closes(now)
-        if first or not self._activity.idle:
-            for row in self.current:
-                self._polls.set(row, 0)
-            for row in self._just_ended(now):
+    def _poll_just_ended(self, now: int) -> None:
+        for row in self._rows:
+            if self._just_ended(row, now):
                 self._polls.lower(row, now)
 
-    def _just_ended(self, now: int) -> list[str]:
-        return self._ring.ended(self._looked - _JUST_ENDED, now)
+    def _just_ended(self, row: str, now: int) -> bool:
+        return self._ring.ended(row, self._looked - _JUST_ENDED, now)
 
     def was_current(self, row: str, now: int) -> bool:
-        """Whether a row was written to in the turn before this one."""
+        """Whether a row was written to in the time shard before this one."""
         return row in self._ring.current(now - self._ring.layout.time_shard_us)
 
     def pause(self, row: str, now: int, unchanged_since: MonotonicUs, *, has_timers: bool) -> int:
         """The pause until a row is polled again: short where new work is likely or timers are pending."""
         if self._activity.idle:
             return int(self._ahead() * random.uniform(*_AGAIN_BY))
-        if row in self.current or row in self._just_ended(now):
+        if row in self.current or self._just_ended(row, now):
             return _CURRENT if now - self._activity.last_traffic < _TRAFFIC else _OPEN
         if has_timers:
             return _OPEN

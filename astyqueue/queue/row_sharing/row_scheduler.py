@@ -136,7 +136,7 @@ class RowScheduler:
         self._follow_use(now, working=working)
         set_back, self._latest = now < self._latest - SECOND, now
         if set_back:
-            self.activity.last_traffic = min(self.activity.last_traffic, now)
+            self.activity.was_set_back(now)
             self.poller.plan.start_anew(now)
             self._rescans.was_set_back(now)
             for row in self.rows.values():
@@ -154,8 +154,8 @@ class RowScheduler:
         """Begin or end to poll the queue often, as it is in use or idle."""
         if working:
             self.activity.used()
-        if self.activity.idle and self.activity.in_use:
-            self.activity.idle = False
+        if self.activity.idle and (self.activity.in_use or self.activity.was_used):
+            self.activity.begin_use()
             self.poller.begin_use(now)
         elif self.activity.must_poll_all or not (self.activity.idle or self.activity.in_use):
             self.activity.begin_idling(now)
@@ -182,6 +182,7 @@ class RowScheduler:
     def poll(self, now: int) -> Steps[None]:
         """Read the doorbell, poll headers and rescan for late messages, each if it is time."""
         idle, turn = self.activity.idle, self.activity.turn
+        self.poller.plan.begin_time_shard(now)
         if idle and turn:
             yield from self.poller.sweep(now)
         else:

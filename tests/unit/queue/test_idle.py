@@ -285,6 +285,18 @@ def test_a_message_that_falls_due_soon_after_a_suspension_during_which_its_queue
     assert [at - due <= 10 * MILLISECOND for at, _ in process.mail.got[1:]] == [True]
 
 
+def test_after_the_clock_was_set_back_an_idle_queue_still_learns_of_messages_by_notices(
+    store: Lossy, clock: TimeMachine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The moments of these are earlier than that at which it became idle."""
+    monkeypatch.setattr(idle_queues, "_TURN", FOREVER)
+    process = Process(clock, store, ["letters", "mail"], RING)
+    process.become_idle()
+    clock.set(clock.now() - 600 * SECOND)
+    process.pass_time(5 * SECOND, SECOND // 8)
+    assert delay_of(process, "mail", lambda: sender(store, clock, layout=RING).send(1)) <= SECOND // 4
+
+
 def test_a_queue_that_was_dropped_or_made_anew_is_noticed_within_ten_seconds(store: Lossy, clock: TimeMachine) -> None:
     run(open_queue("mail", layout={}, behaviour={}), store)
     process = Process(clock, store, ["letters", "mail"])

@@ -13,6 +13,7 @@ from astyqueue.protocol.layout.rows import Ring
 from astyqueue.protocol.steps import Request, Send, Steps
 from astyqueue.queue.row_sharing.paced_doorbell import PacedDoorbell
 from astyqueue.testing import TimeMachine
+from astyqueue.units import SECOND
 
 
 @pytest.fixture
@@ -79,3 +80,14 @@ def test_a_cancelled_caller_leaves_a_later_notice_as_it_is(bell: PacedDoorbell, 
     assert writes(bell.ring([])) == 1
     slow.close()
     assert writes(bell.ring([])) == 0
+
+
+def test_a_row_whose_time_shard_ended_during_the_send_is_named_by_the_place_that_it_had(clock: TimeMachine) -> None:
+    """That of a later time shard is not named: processes find it when its time shard begins."""
+    ring = Ring("emails", Layout(time_shards=4, concurrency_shards=8))
+    bell = PacedDoorbell(ring, clock)
+    sent = ring.row(clock.now(), 5)
+    clock.advance(ring.closes(clock.now()) / SECOND - clock.now() / SECOND)
+    request = next(bell.ring([sent, ring.row(clock.now() + ring.layout.time_shard_us, 6)]))
+    assert isinstance(request, Send)
+    assert rows_rung(request.batch.puts[0].value) == {5}

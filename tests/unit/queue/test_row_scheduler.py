@@ -13,6 +13,7 @@ from astyqueue.protocol.layout.rows import Ring
 from astyqueue.protocol.row.snapshot import RowSnapshot
 from astyqueue.protocol.row.timer_index import TimerIndex
 from astyqueue.protocol.steps import Steps, perform, run
+from astyqueue.queue.row_sharing.idle_queues import WakeReason
 from astyqueue.queue.row_sharing.paced_doorbell import PacedDoorbell
 from astyqueue.queue.row_sharing.row_scheduler import RowScheduler
 from astyqueue.queue.row_sharing.row_state import RowState
@@ -193,6 +194,32 @@ def test_rows_of_a_poll_that_is_cancelled_are_polled_at_once_by_the_next_consume
     assert not scheduler.poller.plan.is_overdue(clock.now())
     poll.close()
     assert scheduler.poller.plan.is_overdue(clock.now())
+
+
+@pytest.mark.parametrize("answers", [0, 1], ids=["while it reads headers", "while it probes"])
+def test_rows_of_a_poll_that_fails_are_polled_again_five_seconds_later(
+    scheduler: RowScheduler, clock: TimeMachine, answers: int
+) -> None:
+    """Also in an idle queue, in which the next poll of a row may be minutes ahead."""
+    store, poll = MemoryStore(clock), scheduler.poll(clock.now())
+    request = next(poll)
+    for _ in range(answers):
+        request = poll.send(perform(request, store))
+    with pytest.raises(StoreUnavailable):
+        poll.throw(StoreUnavailable(ROW))
+    assert not scheduler.poller.plan.is_overdue(clock.now())
+    clock.advance("5s")
+    assert scheduler.poller.plan.is_overdue(clock.now())
+
+
+def test_what_a_cancelled_consumer_learned_of_an_idle_queue_counts_for_the_next_one_however_late_it_comes(
+    scheduler: RowScheduler, clock: TimeMachine
+) -> None:
+    scheduler.activity.wake(WakeReason.NOTICE)
+    scheduler.activity.take_wake_reasons()
+    clock.advance("61s")
+    scheduler.begin_round(clock.now())
+    assert not scheduler.activity.idle
 
 
 def test_a_request_is_answered_when_every_current_row_was_polled_since(

@@ -61,6 +61,18 @@ def test_a_message_of_a_clock_that_is_behind_begins_soon_although_its_time_shard
     assert delay_of(process, "mail", lambda: sender(store, behind, layout=layout).send(1)) <= SECOND
 
 
+@pytest.mark.parametrize("layout", [Layout(time_shards=3), RING], ids=["three rows", "248 rows"])
+def test_a_turn_just_after_a_time_shard_began_finds_what_was_sent_to_its_rows(
+    store: Lossy, clock: TimeMachine, layout: Layout
+) -> None:
+    """Without its notice; it is the first time that the process looks at the queue in that time shard."""
+    process = Process(clock, store, layout=layout)
+    end_of_time_shard(process, before=SECOND // 10)
+    store.loses = True
+    clock.advance("0.1s")
+    assert delay_of(process, "mail", lambda: sender(store, clock, layout=layout).send(1)) <= 2 * SECOND + SECOND // 5
+
+
 @pytest.mark.parametrize("lost", [False, True], ids=["with its notice", "without"])
 def test_a_suspended_process_finds_what_was_sent_in_a_time_shard_that_began_and_ended_meanwhile(
     store: Lossy, clock: TimeMachine, *, lost: bool
