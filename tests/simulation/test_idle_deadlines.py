@@ -13,7 +13,7 @@ from tests.simulation.engine.simulation import simulate
 
 SENT = 1_000 * SECOND
 #: Sent now by a correct clock, with a notice that is read at once.
-PROMPT = AwaitedMessage(1, "idle0", SENT, SENT, SENT, WrittenNotice(SENT, SENT))
+PROMPT = AwaitedMessage(1, "idle0", "idle0:1:0", SENT, SENT, SENT, WrittenNotice(SENT, SENT))
 LATENCY = 600_000
 
 
@@ -30,9 +30,9 @@ def test_a_message_with_a_notice_begins_soon_and_one_without_in_the_turn_of_its_
 def test_a_message_of_a_slow_clock_behind_one_that_began_is_found_by_the_late_scan(deadlines: IdleDeadlines) -> None:
     slow = replace(PROMPT, place=SENT - 5 * SECOND)
     assert deadlines.of(slow) == SENT + LATENCY
-    deadlines.begins("idle1", SENT - SECOND)
+    deadlines.begins("idle0:1:1", SENT - SECOND)
     assert deadlines.of(slow) == SENT + LATENCY
-    deadlines.begins("idle0", SENT - SECOND)
+    deadlines.begins("idle0:1:0", SENT - SECOND)
     assert deadlines.of(slow) == SENT + 10 * SECOND + LATENCY // 2
 
 

@@ -36,14 +36,15 @@ _PAST_ROW: Final = 2 * SECOND
 class AwaitedMessage:
     """A message whose send returned at `sent` and that is due at `due`, in true time.
 
-    `place` is the moment in its id, which is earlier than `sent` if the clock of its sender is behind; it may be in a
-    row whose time shard had ended then, of the `past`, or in one whose time shard had not begun, of the `future`, by
-    true time or by its sender's clock: it does not ring for such a row. `notice` is the one that stands for it: the
-    last of its sender in this queue. `unhurried`: the queue was in use, but had no traffic of its process for a minute.
+    `place` is the moment in its id, which is earlier than `sent` if the clock of its sender is behind. `notice` is the
+    one that stands for it: the last of its sender in this queue. `unhurried`: the queue was in use, but had no traffic
+    of its process for a minute; `past`: the queue was in use, but the time shard of its row had ended; `future`: that
+    had not begun by the clock of its sender, which does not ring for such a row.
     """
 
     number: int
     queue: str
+    row: str
     sent: int
     due: int
     place: int
@@ -76,7 +77,7 @@ class IdleDeadlines:
         pages = 2 if cells == 1 else 1
         self._bell_read = _WAY * 2 * (pages + 2)
         self._hindrances: list[_Hindrance] = []
-        self._last_begin: dict[str, int] = {}
+        self._last_begins: dict[str, int] = {}
 
     def hinder(self, queue: str | None, begin: int, end: int) -> None:
         """Note a time in which a queue, or each if none is named, is not served or not told of notices."""
@@ -86,16 +87,16 @@ class IdleDeadlines:
         """Forget the hindrances that have ended by this moment."""
         self._hindrances = [each for each in self._hindrances if each.end > moment]
 
-    def begins(self, queue: str, moment: int) -> None:
-        """Note that a message begins for the first time."""
-        self._last_begin[queue] = moment
+    def begins(self, row: str, moment: int) -> None:
+        """Note that a message in this row begins for the first time."""
+        self._last_begins[row] = moment
 
     def of(self, one: AwaitedMessage) -> int:
         """When a message has to begin at the latest, by what hindered its queue until now."""
         found = self._found(one, one.sent)
-        if one.due > one.sent and one.queue in self._last_begin:
-            found = max(found, self._last_begin[one.queue] + _POLLED_AGAIN)
-        if one.place < self._last_begin.get(one.queue, one.place):
+        if one.due > one.sent and one.row in self._last_begins:
+            found = max(found, self._last_begins[one.row] + _POLLED_AGAIN)
+        if one.place < self._last_begins.get(one.row, one.place):
             found = max(found, one.place + _LATE_SCAN)
         deadline = max(one.due, found) + _CLAIMED
         for hindrance in sorted(self._hindrances, key=lambda each: each.begin):

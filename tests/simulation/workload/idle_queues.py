@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from astyqueue import ids
 from astyqueue.clock import Clock
 from astyqueue.errors import OutcomeUnknown, StoreError
 from astyqueue.model.message import Message
@@ -39,6 +40,8 @@ _ROUNDS: Final = 3
 _AGAIN: Final = SECOND // 2
 #: Nothing happens for this long between two rounds: longer than a queue is in use.
 _QUIET: Final = (61 * SECOND, 100 * SECOND)
+#: The part of the senders that send in such a time.
+_SENT_MEANWHILE: Final = 0.2
 _LEASE: Final = 20 * SECOND
 #: Time shards of a minute end in most rounds.
 _LAYOUTS: Final = (
@@ -127,7 +130,7 @@ class _Consumer:
         self.history.delivered += [delivery_record(delivery, self.client) for delivery in deliveries]
         for delivery in deliveries:
             if isinstance(delivery.body, int):
-                self.on_begin(self.queue, delivery.body)
+                self.on_begin(delivery.row, delivery.body)
         self.settling += 1
         self.client.start(self._ack(deliveries), self.rng.randint(0, SECOND // 20))
 
@@ -240,8 +243,9 @@ class IdleQueues:
         for consumer in self._consumers:
             consumer.start()
         for number in range(_ROUNDS):
-            self._be_quiet()
-            self._round(self._rng.derive(f"round {number}"))
+            own = self._rng.derive(f"round {number}")
+            self._be_quiet(own if IdleFault.SUSPENSIONS in self._faults else None)
+            self._round(own)
             if self._history.late_begins:
                 break
         self._ended = True
@@ -252,12 +256,18 @@ class IdleQueues:
             client.crash()
         self._cluster.activity_log = None
 
-    def _be_quiet(self) -> None:
+    def _be_quiet(self, rng: SeededRandom | None = None) -> None:
         """Suspend the process for longer than its queues are in use, so that they are idle afterwards.
 
-        A minute of polls would show the same, and take longer than all the rest.
+        A minute of polls would show the same, and take longer than all the rest. With `rng` some of the senders do not
+        wait for its end.
         """
-        self._suspend(self._rng.randint(*_QUIET))
+        duration = self._rng.randint(*_QUIET)
+        self._suspend(duration)
+        if rng:
+            for sender in self._senders:
+                if rng.random() < _SENT_MEANWHILE:
+                    self._start(sender, rng, rng.randint(0, duration))
         self._loop.advance_to(self._client.paused_until - SECOND // 2)
 
     def _suspend(self, duration: int) -> None:
@@ -270,12 +280,14 @@ class IdleQueues:
         for sender in self._senders:
             if IdleFault.CLOCKS in self._faults:
                 sender.client.clock.skew = int(rng.choice(_SKEWS))
-            if rng.random() < 0.7:
-                sender.sending = True
-                own = rng.derive(f"send to {sender.runtime.settings.name}")
-                sender.client.start(sender.send(own), rng.randint(0, SECOND))
+            if rng.random() < 0.7 and not sender.sending:
+                self._start(sender, rng, rng.randint(0, SECOND))
         self._plan_faults(rng)
         self._loop.run(self._over, self._loop.now + _LONGEST_ROUND)
+
+    def _start(self, sender: _Sender, rng: SeededRandom, delay: int) -> None:
+        sender.sending = True
+        sender.client.start(sender.send(rng.derive(f"send to {sender.runtime.settings.name}")), delay)
 
     def _plan_faults(self, rng: SeededRandom) -> None:
         times = rng.randint(1, 2)
@@ -322,21 +334,19 @@ class IdleQueues:
         """Await a message, unless it began before its send returned."""
         if sent.number in self._begun or sent.message is None:
             return
-        now = self._loop.now
-        place = now + delay + sent.clock_error
-        ring, row = self._rings[queue], sent.message.row
-        elsewhere = row not in ring.current(now)
-        unrung = row not in ring.current(now + sent.clock_error)
+        now, place, row = self._loop.now, ids.moment(sent.message.id), sent.message.row
+        ended = place <= now and row not in self._rings[queue].current(now)
         self._awaited[sent.number] = AwaitedMessage(
             sent.number,
             queue,
+            row,
             now,
             max(now, place),
             place,
             self._log.last.get(queue),
             unhurried=self._unhurried(queue),
-            past=elsewhere and place <= now,
-            future=unrung or (elsewhere and place > now),
+            past=ended and not self._activities[queue].idle,
+            future=row not in self._rings[queue].current(place - delay),
         )
 
     def _unhurried(self, queue: str) -> bool:
@@ -347,14 +357,14 @@ class IdleQueues:
         activity = self._activities[queue]
         return not activity.idle and self._client.clock.now() - activity.last_traffic >= _TRAFFIC
 
-    def _begins(self, queue: str, number: int) -> None:
+    def _begins(self, row: str, number: int) -> None:
         """Note that a message begins, whether or not its send has returned: the head of its row is behind it now."""
         one, now = self._awaited.pop(number, None), self._loop.now
         self._loop.recheck()
         if one and now > (deadline := self._deadlines.of(one)):
-            self._history.late_begins.append(LateBegin(number, queue, now - deadline))
+            self._history.late_begins.append(LateBegin(number, one.queue, now - deadline))
         if number not in self._begun:
-            self._deadlines.begins(queue, now)
+            self._deadlines.begins(row, now)
         self._begun.add(number)
 
     def _record_overdue(self) -> None:
