@@ -7,6 +7,7 @@ from unittest import mock
 
 from astyqueue.queue.row_sharing import idle_queues, paced_doorbell
 from astyqueue.queue.row_sharing.idle_queues import ActivityWatch, QueueActivity
+from astyqueue.queue.row_sharing.poll_plan import PollPlan
 from astyqueue.units import NEVER, SECOND
 from tests.simulation.mutants.mutant import Mutant, Patches
 
@@ -46,5 +47,6 @@ IDLE_MUTANTS: Final = (
         lambda: [mock.patch.object(paced_doorbell, "_NOTICE_FOR", 600 * SECOND)],
         idle=True,
     ),
+    Mutant("rows that just ended are not polled", 300, lambda: _without(PollPlan, "_poll_just_ended"), idle=True),
     Mutant("a read during a suspension sets the pace", 100, _without_longest_pause, first=58, idle=True),
 )

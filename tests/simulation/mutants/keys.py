@@ -81,7 +81,7 @@ KEY_MUTANTS: Final = (
         "a unique send of unknown outcome is repeated",
         400,
         lambda: [mock.patch.object(unique._Sending, "_has_arrived", return_value=False)],  # noqa: SLF001 - the mistake is made there
-        first=202,
+        first=24,
     ),
     Mutant("occurrences fired without conditions", 400, interceptor=asking_otherwise(_firing_blindly), first=50),
     Mutant("repeatable sends leave no mark", 100, interceptor=_without_puts(Type.REMOVED)),
