@@ -280,8 +280,11 @@ class ActivityWatch:
         at, now = self._clock.monotonic(), self._clock.now()
         self._next_read = at + _PAUSE
         self._check_clock(at, now)
-        lost = now - KEPT
-        notices = yield from read_notices(max(min(self._read_to, now), lost) - self._overlap(at), now + _LONG_OVERLAP)
+        lost, far_back = now - KEPT, at >= self._next_long
+        overlap = _LONG_OVERLAP if far_back else _OVERLAP
+        notices = yield from read_notices(max(min(self._read_to, now), lost) - overlap, now + _LONG_OVERLAP)
+        if far_back:
+            self._next_long = at + _LONG_EVERY
         pause = _PAUSE_AT_FIRST if at - self._named < IN_USE else _PAUSE
         took = self._clock.monotonic() - at
         self._next_read = at + max(pause, min(_COSTS * took, took + _LONGEST))
@@ -296,12 +299,6 @@ class ActivityWatch:
             if missed:
                 self._wake_all_that_missed(lost)
             self._give_turn(at)
-
-    def _overlap(self, at: MonotonicUs) -> int:
-        if at < self._next_long:
-            return _OVERLAP
-        self._next_long = at + _LONG_EVERY
-        return _LONG_OVERLAP
 
     def _check_clock(self, at: MonotonicUs, now: int) -> None:
         """Wake every resting leader if the wall clock was set: its rest ends sooner or later by the new time."""

@@ -211,19 +211,40 @@ def test_a_process_suspended_while_it_read_the_log_goes_on_to_read_it(store: Los
 def test_an_error_of_the_log_goes_to_a_consumer_and_the_next_one_reads_on(store: Lossy, clock: TimeMachine) -> None:
     process = Process(clock, store, ["letters", "mail"])
     process.become_idle()
+    assert failed_reads(process, store, 5 * SECOND) == {"letters", "mail"}
+    assert delay_of(process, "mail", lambda: sender(store, clock).send(1)) <= IDLE_LATENCY
+
+
+def test_a_notice_that_was_written_late_is_read_although_the_log_cannot_be_read_for_a_second(
+    store: Lossy, clock: TimeMachine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The read that begins two seconds back, which comes once a second, is made again if it fails."""
+    monkeypatch.setattr(idle_queues, "_TURN", FOREVER)
+    process = Process(clock, store, ["letters", "mail"])
+    process.become_idle()
+    store.keeps = True
+    run(sender(store, clock).core.doorbell.notify_idle(), store)
+    process.pass_time(600 * MILLISECOND)
+    store.deliver()
+    failed_reads(process, store, 6 * SECOND // 5)
+    process.pass_time(IDLE_LATENCY)
+    assert not process.mail.core.scheduler.activity.idle
+
+
+def failed_reads(process: Process, store: Lossy, duration: int) -> set[str]:
+    """Let time pass in which no read of the log succeeds; returns the queues whose consumers fail, and begin anew."""
+    failed = set()
     store.unreadable = True
-    failed = []
-    for _ in range(100):
-        clock.advance("50ms")
+    for _ in range(duration // (50 * MILLISECOND)):
+        process.clock.advance("50ms")
         for name, worker in process.queues.items():
             try:
                 worker.work()
             except StoreUnavailable:
-                failed.append(name)
+                failed.add(name)
                 worker.start()
-    assert set(failed) == {"letters", "mail"}
     store.unreadable = False
-    assert delay_of(process, "mail", lambda: sender(store, clock).send(1)) <= IDLE_LATENCY
+    return failed
 
 
 def test_a_process_that_starts_after_a_send_finds_the_message(store: Lossy, clock: TimeMachine) -> None:
