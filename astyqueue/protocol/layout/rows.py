@@ -187,8 +187,15 @@ class Ring:
         turns = (moment // self.layout.time_shard_us - int(shard)) // self.layout.time_shards
         return (turns * self.layout.time_shards + int(shard)) * self.layout.time_shard_us
 
-    def ended(self, row: str, since: int, now: int) -> bool:
-        """Whether the latest turn of a row ended after that moment; False while it is written to."""
+    def ended(self, since: int, now: int) -> list[str]:
+        """The rows whose latest turn ended after that moment, without those that are written to now."""
+        last = now // self.layout.time_shard_us
+        first = max(since // self.layout.time_shard_us, last - self.layout.time_shards + 1)
+        begins = [turn * self.layout.time_shard_us for turn in range(first, last)]
+        return [self.row(begin, shard) for begin in begins for shard in range(self.layout.concurrency_shards)]
+
+    def has_ended(self, row: str, since: int, now: int) -> bool:
+        """Whether a row is one of those."""
         began = self.turn(row, now)
         return began is not None and since < began + self.layout.time_shard_us <= now
 

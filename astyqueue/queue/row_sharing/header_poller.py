@@ -242,9 +242,11 @@ class HeaderPoller:
 
         A row that is known to have work is left out: under load that would be most rows, at each ring of the doorbell,
         and each probe passes again the tombstones that its scan is about to pass. Not so in an idle queue, whose next
-        poll is far ahead: a scan does not see what falls due until then.
+        poll is far ahead: a scan does not see what falls due until then. Before its first poll nothing of a row is
+        known, and a probe would pass all its tombstones.
         """
-        waiting = [polled for polled in rows if self._activity.idle or polled.row.due > now]
+        found = [polled for polled in rows if polled.polled or polled.row.known]
+        waiting = [polled for polled in found if self._activity.idle or polled.row.due > now]
         return [
             (polled.row, probe) for polled in waiting for probe in polled.probes(self.plan.until(polled.row.name, now))
         ]

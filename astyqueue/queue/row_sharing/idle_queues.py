@@ -58,7 +58,7 @@ class QueueActivity:
     """Whether one queue is in use in this process.
 
     Any thread reports use (`used`); the watch wakes the queue, and its leader takes the reasons. `idle` is set by the
-    leader; `was_used`: something happened since then, maybe more than a minute ago, if no consumer was there meanwhile;
+    leader; `was_used`: something was learned since, maybe more than a minute ago, if no consumer was there meanwhile;
     `turn`: a catch-up poll is due but waits for credit; `must_poll_all`: poll every row, notices were missed.
     `last_traffic` is the time of the last send or claim here, in microseconds since 1970.
     """
@@ -86,9 +86,9 @@ class QueueActivity:
         return f"<QueueActivity of {self.queue}: {'idle' if self.idle else 'in use'}>"
 
     def traffic(self, now: int) -> None:
-        """Report a send or a claim of this process."""
+        """Report a send or a claim of this process, which knows the message."""
         self.last_traffic = now
-        self.used()
+        self._until = self._clock.monotonic() + IN_USE
 
     def used(self) -> None:
         """Report that something happened in the queue: it is in use for another minute."""
@@ -143,10 +143,6 @@ class QueueActivity:
         """The queue is idle; all its rows are polled from now on, so that only later notices matter."""
         self.was_used = False
         self.idle, self.must_poll_all, self.since = True, False, now - _BEFORE
-
-    def was_set_back(self, now: int) -> None:
-        """The wall clock was set back to this moment: notices are new again from earlier moments on."""
-        self.last_traffic, self.since = min(self.last_traffic, now), min(self.since, now - _BEFORE)
 
     def rest(self, me: Wakeup, until: MonotonicUs) -> Steps[None]:
         """Rest as its leader, until the queue or its leader is woken, or until this moment."""
@@ -301,11 +297,16 @@ class ActivityWatch:
             self._give_turn(at)
 
     def _check_clock(self, at: MonotonicUs, now: int) -> None:
-        """Wake every resting leader if the wall clock was set: its rest ends sooner or later by the new time."""
+        """Wake every resting leader if the wall clock was set: its rest ends sooner or later by the new time.
+
+        If it was set back, notices are new from earlier moments on.
+        """
         shift = now - int(at)
         if abs(shift - self._shift) > _SET:
             with self._lock:
                 resting = list(self._resting.values())
+                for activity in self._open:
+                    activity.since = min(activity.since, now - _BEFORE)
             for wakeup in resting:
                 wakeup.set()
         self._shift = shift

@@ -128,7 +128,8 @@ class PacedDoorbell:
         """
         if not (self._ring.shared or always):
             return set()
-        places = {place for row in rows if (place := self._place(row, now)) is not None}
+        place_of = self._ring.place if always else self._place_of_sent
+        places = {place for row in rows if (place := place_of(row, now)) is not None}
         with self._lock:
             self._unrung |= places
             if self._clock.monotonic() < self._rung + _SPEAKS_FOR:
@@ -137,10 +138,13 @@ class PacedDoorbell:
             named, self._unrung = self._unrung, set()
             return named
 
-    def _place(self, row: str, now: int) -> int | None:
-        """The place of a row among the current ones; if its time shard ended during the send, that which it had."""
+    def _place_of_sent(self, row: str, now: int) -> int | None:
+        """The place of a row among the current ones; if its time shard ended during the send, that which it had.
+
+        A process in which the queue is idle learns by any ring that something happened.
+        """
         began = self._ring.turn(row, now)
-        if began is not None and self._ring.ended(row, now - _LONGEST_SEND, now):
+        if began is not None and self._ring.has_ended(row, now - _LONGEST_SEND, now):
             return self._ring.place(row, began)
         return self._ring.place(row, now)
 

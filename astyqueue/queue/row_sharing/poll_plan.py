@@ -18,7 +18,8 @@ from astyqueue.units import NEVER, SECOND, MonotonicUs
 _CURRENT: Final = SECOND
 _OPEN: Final = 2 * SECOND
 _RESTING: Final = 60 * SECOND
-#: How long a row counts as just ended after its time shard: senders may be slow, and clocks be behind.
+#: Rows count as just ended if their time shard ended this long before a look, or since: senders may be slow, and clocks
+#: be behind.
 _JUST_ENDED: Final = 60 * SECOND
 #: A past row is read again when the time since its last change has grown by a tenth: few messages land very late in it.
 _PART: Final = 10
@@ -74,7 +75,7 @@ class PollPlan:
         """The queue is idle: poll all rows once more, far ahead."""
         self._looked = now
         for row in self._rows:
-            self._polls.set(row, now)
+            self._polls.lower(row, now)
 
     def at_rest(self, now: int) -> bool:
         """Whether the queue is idle and each row was polled far ahead."""
@@ -88,8 +89,8 @@ class PollPlan:
     def poll_oldest(self, now: int) -> None:
         """In the turn of an idle queue, when the bell was read: poll the rows whose polls are oldest.
 
-        Of a queue that has no bell, those that just ended are polled too. A bell that was rung has them polled as the
-        queue is in use again.
+        Senders do not ring for a queue of one concurrency shard, so its rows that just ended are polled too. After a
+        ring such rows are polled as the queue is in use again.
         """
         for row in self._polls.take_several(NEVER - 1, self._in_turn):
             self._polls.set(row, now)
@@ -126,8 +127,8 @@ class PollPlan:
     def begin_time_shard(self, now: int) -> None:
         """When a time shard or the use of the queue begins, poll the current rows, and those that just ended.
 
-        Rows of an idle queue were polled far ahead. The caller does this before it reads the bell, which names current
-        rows by their places.
+        While the queue is idle, only the names of the current rows change: they were polled far ahead. The caller does
+        this before it reads the bell, which names current rows by their places.
         """
         if now < self._time_shard_ends:
             return
@@ -160,12 +161,11 @@ class PollPlan:
         return rows
 
     def _poll_just_ended(self, now: int) -> None:
-        for row in self._rows:
-            if self._just_ended(row, now):
-                self._polls.lower(row, now)
+        for row in self._ring.ended(self._looked - _JUST_ENDED, now):
+            self._polls.lower(row, now)
 
     def _just_ended(self, row: str, now: int) -> bool:
-        return self._ring.ended(row, self._looked - _JUST_ENDED, now)
+        return self._ring.has_ended(row, self._looked - _JUST_ENDED, now)
 
     def was_current(self, row: str, now: int) -> bool:
         """Whether a row was written to in the time shard before this one."""

@@ -136,7 +136,7 @@ class RowScheduler:
         self._follow_use(now, working=working)
         set_back, self._latest = now < self._latest - SECOND, now
         if set_back:
-            self.activity.was_set_back(now)
+            self.activity.last_traffic = min(self.activity.last_traffic, now)
             self.poller.plan.start_anew(now)
             self._rescans.was_set_back(now)
             for row in self.rows.values():

@@ -38,8 +38,10 @@ class AwaitedMessage:
 
     `place` is the moment in its id, which is earlier than `sent` if the clock of its sender is behind. `notice` is the
     one that stands for it: the last of its sender in this queue. `unhurried`: the queue was in use, but had no traffic
-    of its process for a minute; `past`: the queue was in use, but the time shard of its row had ended; `future`: that
-    had not begun by the clock of its sender, which does not ring for such a row.
+    of its process for a minute; `past`: the queue was in use when the send returned, but the time shard of the row had
+    ended; `future`: that time shard had not begun by the clock of the sender, which does not ring for such a row. Turns
+    find it `turns_from` this moment: senders do not ring for a queue of one concurrency shard, so its turns poll the
+    row once its time shard has begun.
     """
 
     number: int
@@ -52,6 +54,7 @@ class AwaitedMessage:
     unhurried: bool = False
     past: bool = False
     future: bool = False
+    turns_from: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +117,7 @@ class IdleDeadlines:
     def _called(self, one: AwaitedMessage, since: int) -> int:
         """When the queue is called by the notice, or has its turn."""
         turns = self._turns if one.future else 1
-        turn = since + _TURN * self._queues * turns + _CALLED
+        turn = max(since, one.turns_from) + _TURN * self._queues * turns + _CALLED
         if one.notice is None or one.notice.readable is None:
             return turn
         late = one.notice.readable - one.notice.moment

@@ -319,6 +319,8 @@ class IdleQueues:
         if self._ended or consumer.agent is None or not self._client.stop(consumer.agent):
             return
         consumer.agent = None
+        for row in self._rings[consumer.queue].rows():  # it may have moved the head of one, and have delivered nothing
+            self._deadlines.begins(row, self._loop.now)
         self._deadlines.hinder(consumer.queue, self._loop.now, self._loop.now + duration)
         self._loop.call_later(duration, consumer.start)
 
@@ -335,7 +337,8 @@ class IdleQueues:
         if sent.number in self._begun or sent.message is None:
             return
         now, place, row = self._loop.now, ids.moment(sent.message.id), sent.message.row
-        ended = place <= now and row not in self._rings[queue].current(now)
+        ring = self._rings[queue]
+        ended = place <= now and row not in ring.current(now)
         self._awaited[sent.number] = AwaitedMessage(
             sent.number,
             queue,
@@ -346,7 +349,8 @@ class IdleQueues:
             self._log.last.get(queue),
             unhurried=self._unhurried(queue),
             past=ended and not self._activities[queue].idle,
-            future=row not in self._rings[queue].current(place - delay),
+            future=row not in ring.current(place - delay),
+            turns_from=0 if ring.shared else ring.turn(row, place) or 0,
         )
 
     def _unhurried(self, queue: str) -> bool:

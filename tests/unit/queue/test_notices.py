@@ -91,3 +91,13 @@ def test_a_row_whose_time_shard_ended_during_the_send_is_named_by_the_place_that
     request = next(bell.ring([sent, ring.row(clock.now() + ring.layout.time_shard_us, 6)]))
     assert isinstance(request, Send)
     assert rows_rung(request.batch.puts[0].value) == {5}
+
+
+def test_a_message_of_a_group_that_ends_in_a_row_of_the_past_is_not_rung_for(clock: TimeMachine) -> None:
+    """The bell is about current rows, and processes poll those that just ended."""
+    ring = Ring("emails", Layout(time_shards=4, concurrency_shards=8))
+    row = ring.row(clock.now(), 5)
+    clock.advance(ring.closes(clock.now()) / SECOND - clock.now() / SECOND)
+    request = next(PacedDoorbell(ring, clock).ring([row], frees_group=True))
+    assert isinstance(request, Send)
+    assert request.batch.row != "emails:bell"

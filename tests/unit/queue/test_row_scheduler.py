@@ -12,12 +12,12 @@ from astyqueue.protocol.layout.columns import Entry, State, Timer, Type, encoded
 from astyqueue.protocol.layout.rows import Ring
 from astyqueue.protocol.row.snapshot import RowSnapshot
 from astyqueue.protocol.row.timer_index import TimerIndex
-from astyqueue.protocol.steps import Steps, perform, run
+from astyqueue.protocol.steps import Read, Steps, perform, run
 from astyqueue.queue.row_sharing.idle_queues import WakeReason
 from astyqueue.queue.row_sharing.paced_doorbell import PacedDoorbell
 from astyqueue.queue.row_sharing.row_scheduler import RowScheduler
 from astyqueue.queue.row_sharing.row_state import RowState
-from astyqueue.store import Name
+from astyqueue.store import Name, Named
 from astyqueue.stores.memory import MemoryStore
 from astyqueue.testing import TimeMachine
 from astyqueue.units import SECOND
@@ -210,6 +210,29 @@ def test_rows_of_a_poll_that_fails_are_polled_again_five_seconds_later(
     assert not scheduler.poller.plan.is_overdue(clock.now())
     clock.advance("5s")
     assert scheduler.poller.plan.is_overdue(clock.now())
+
+
+@pytest.mark.parametrize("shards", [1, 8])
+def test_a_new_process_probes_no_row_before_it_has_read_its_header(clock: TimeMachine, shards: int) -> None:
+    """A probe from the beginning of a row would pass every tombstone that is not purged yet."""
+    scheduler = new_scheduler(clock, shards)
+    scheduler.activity.used()
+    scheduler.begin_round(clock.now())
+    poll, sliced = scheduler.poll(clock.now()), set()
+    request = next(poll)
+    while isinstance(request, Read) and not any(isinstance(one, Named) for one in request.wanted):
+        sliced |= {one.row for one in request.wanted}
+        request = poll.send(perform(request, MemoryStore(clock)))
+    assert sliced == {"emails:bell"}
+
+
+def test_a_queue_that_becomes_idle_before_all_its_rows_were_polled_polls_the_current_ones_first(
+    clock: TimeMachine,
+) -> None:
+    scheduler = new_scheduler(clock, 100)
+    run(scheduler.poll(clock.now()), MemoryStore(clock))
+    scheduler.poller.plan.end_use(clock.now())
+    assert not scheduler.poller.plan.complete
 
 
 def test_what_a_cancelled_consumer_learned_of_an_idle_queue_counts_for_the_next_one_however_late_it_comes(
