@@ -227,7 +227,7 @@ def _knowing(know: Callable[[RowSnapshot, int], Steps[TimerIndex]]) -> Callable[
 
 MUTANTS: Final = (
     Mutant("no header guard", 60, interceptor=without(Type.LOCK)),
-    Mutant("header read plainly", 2_000, interceptor=asking_otherwise(_plainly), first=1_440),
+    Mutant("header read plainly", 2_000, interceptor=asking_otherwise(_plainly), first=270),
     Mutant("header read last", 200, _knowing(_know_header_last)),
     Mutant("only due timers known", 60, _knowing(_know_due_timers)),
     Mutant("timers read again, old messages kept", 200, _old_messages),
