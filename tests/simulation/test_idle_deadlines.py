@@ -62,6 +62,16 @@ def test_without_a_notice_a_message_for_a_later_time_shard_waits_until_all_rows_
     assert two_turns.of(replace(ahead, notice=PROMPT.notice)) == SENT + SECOND + LATENCY // 2
 
 
+def test_turns_of_a_queue_of_one_concurrency_shard_find_a_message_from_the_beginning_of_its_time_shard_on(
+    deadlines: IdleDeadlines,
+) -> None:
+    """Its sender's clock is ahead, so that the row is current there already."""
+    begin = SENT + 4 * SECOND
+    ahead = replace(PROMPT, due=begin + SECOND, place=begin + SECOND, turns_from=begin)
+    assert deadlines.of(replace(ahead, notice=None)) == begin + 2 * 9 * SECOND // 4 + LATENCY
+    assert deadlines.of(ahead) == begin + SECOND + LATENCY // 2
+
+
 @pytest.mark.parametrize("seed", [24_229, 64_734, 43_131, 54_339, 61_060, 65_949])
 def test_a_message_is_not_called_late_for_these_delays(seed: int) -> None:
     """The message before it began before its send returned; a row of the past; a queue in use without traffic; and a
