@@ -16,6 +16,10 @@ from astyqueue.testing.faults import Faulty
 from astyqueue.units import SECOND
 from tests.unit.queue.stepped_workers import MILLISECOND, Worker
 
+#: What the documentation states.
+IDLE_LATENCY = 150 * MILLISECOND
+#: The pause between two turns where none is to come.
+FOREVER = 365 * 24 * 3_600 * SECOND
 ONE_ROW = Layout()
 RING = Layout(time_shards=30, concurrency_shards=8)
 

@@ -22,13 +22,11 @@ from astyqueue.queue.runtime import ReceiveRequest
 from astyqueue.stores.memory import MemoryStore
 from astyqueue.testing import TimeMachine
 from astyqueue.units import SECOND
-from tests.unit.queue.idle_processes import ONE_ROW, RING, Lossy, Process, delay_of, sender
+from tests.unit.queue.idle_processes import FOREVER, IDLE_LATENCY, ONE_ROW, RING, Lossy, Process, delay_of, sender
 from tests.unit.queue.stepped_workers import MILLISECOND
 
 #: What the documentation states.
-IDLE_LATENCY = 150 * MILLISECOND
 TURN = 2 * SECOND
-FOREVER = 365 * 24 * 3_600 * SECOND
 
 
 @pytest.fixture(autouse=True)

@@ -13,12 +13,8 @@ from astyqueue.queue.row_sharing import idle_queues
 from astyqueue.stores.memory import MemoryStore
 from astyqueue.testing import TimeMachine
 from astyqueue.units import SECOND
-from tests.unit.queue.idle_processes import RING, Lossy, Process, ShiftedClock, delay_of, sender
+from tests.unit.queue.idle_processes import FOREVER, IDLE_LATENCY, RING, Lossy, Process, ShiftedClock, delay_of, sender
 from tests.unit.queue.stepped_workers import MILLISECOND
-
-#: What the documentation states.
-IDLE_LATENCY = 150 * MILLISECOND
-FOREVER = 365 * 24 * 3_600 * SECOND
 
 
 @pytest.fixture(autouse=True)

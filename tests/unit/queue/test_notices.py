@@ -13,7 +13,6 @@ from astyqueue.protocol.layout.rows import Ring
 from astyqueue.protocol.steps import Request, Send, Steps
 from astyqueue.queue.row_sharing.paced_doorbell import PacedDoorbell
 from astyqueue.testing import TimeMachine
-from astyqueue.units import SECOND
 
 
 @pytest.fixture
@@ -87,7 +86,7 @@ def test_a_row_whose_time_shard_ended_during_the_send_is_named_by_the_place_that
     ring = Ring("emails", Layout(time_shards=4, concurrency_shards=8))
     bell = PacedDoorbell(ring, clock)
     sent = ring.row(clock.now(), 5)
-    clock.advance(ring.closes(clock.now()) / SECOND - clock.now() / SECOND)
+    clock.set(ring.closes(clock.now()))
     request = next(bell.ring([sent, ring.row(clock.now() + ring.layout.time_shard_us, 6)]))
     assert isinstance(request, Send)
     assert rows_rung(request.batch.puts[0].value) == {5}
@@ -97,7 +96,7 @@ def test_a_message_of_a_group_that_ends_in_a_row_of_the_past_is_not_rung_for(clo
     """The bell is about current rows, and processes poll those that just ended."""
     ring = Ring("emails", Layout(time_shards=4, concurrency_shards=8))
     row = ring.row(clock.now(), 5)
-    clock.advance(ring.closes(clock.now()) / SECOND - clock.now() / SECOND)
+    clock.set(ring.closes(clock.now()))
     request = next(PacedDoorbell(ring, clock).ring([row], frees_group=True))
     assert isinstance(request, Send)
     assert request.batch.row != "emails:bell"
