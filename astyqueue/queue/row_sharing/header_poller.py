@@ -2,7 +2,7 @@
 
 A poll reads the headers of many rows in one request: it shows the owner of each row, whether the row changed, and
 whether anything waits in it. It only decides which rows to scan. Between polls the doorbell signals new messages.
-While the queue is idle, a row is polled once, far ahead, and not again before that time is over.
+While the queue is idle, a row is polled far ahead, and again in a turn of the queue, or shortly before that time ends.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ from astyqueue.units import BEGINNING, SECOND, MonotonicUs
 
 #: The time over which a new process spreads its scans of past rows.
 _IN_NO_HURRY: Final = 30 * SECOND
-#: The pause before the scan of a current row for messages that landed late: twice that between two polls of it.
+#: The pause before the scan of a current row for messages that landed late: twice that between two polls of it after
+#: recent traffic.
 _LATE: Final = 2 * SECOND
 #: The same in the first poll of a process: less than the wait of a consumer that leaves rows to their owners.
 _LATE_AT_FIRST: Final = SECOND // 2
 #: How long the owner leaves a requested row alone, and how long the requesting process tries to claim from it.
 _PAUSE: Final = SECOND // 25
 _TRYING: Final = 3 * SECOND // 10
-#: The pause between two requests (±50 %): while a process has more than its fair share, and when there are too few
-#: rows.
-_UNFAIR: Final = SECOND // 10
-_SCARCE: Final = SECOND
-#: This number of refusals of one claim in a single-row queue means that other processes are nearer to the store.
+#: The pause between two requests (±50 %).
+_BETWEEN_REQUESTS: Final = SECOND // 10
+#: This number of refusals of one claim in a queue with one concurrency shard means that other processes are nearer to
+#: the store. A row whose lock was found busy this number of times is requested, too.
 _CROWDED_OUT: Final = 3
 
 
@@ -140,7 +140,7 @@ class HeaderPoller:
         return self._rows[row.name].lease.unchanged_since
 
     def may_claim(self, row: RowState, now: int) -> bool:
-        """Whether to leave a row to its owner no longer; otherwise its header is polled when that time is over."""
+        """Whether this process may claim from a row now; if not, its header is polled at the moment at which it may."""
         at, lease = self._clock.monotonic(), self._rows[row.name].lease
         if row.ignores_owner or not self._ring.shared or lease.may_claim(row.due, now, at):
             return True
@@ -148,7 +148,7 @@ class HeaderPoller:
         return False
 
     def refused(self, row: RowState, times: int) -> None:
-        """Record that claims in a row that has no owner failed this number of times: it may have to be requested."""
+        """Record that claims in a row were refused, or its lock was busy, this number of times in sequence."""
         self._requests.refused(row.name, times)
 
     def scanned(self, row: RowState, now: int) -> None:
@@ -338,7 +338,7 @@ class RebalanceRequests:
         self._crowded_out: str | None = None
 
     def refused(self, row: str, times: int) -> None:
-        """Record that a claim in a row without owners was refused this number of times."""
+        """Record that claims in a row were refused, or its lock was busy, this number of times in sequence."""
         if times >= _CROWDED_OUT:
             self._crowded_out = row
 
@@ -349,12 +349,12 @@ class RebalanceRequests:
         row, self._crowded_out = self._crowded_out, None
         if row is None:
             return self._row_of_busiest(owners, at)
-        self._rest(at, _UNFAIR)
+        self._rest(at)
         return row
 
-    def _rest(self, at: MonotonicUs, pause: int) -> None:
+    def _rest(self, at: MonotonicUs) -> None:
         """Make no request for a while; requests made at the same moment overwrite each other, hence the jitter."""
-        self._next = at + int(pause * (0.5 + random.random()))
+        self._next = at + int(_BETWEEN_REQUESTS * (0.5 + random.random()))
 
     def _row_of_busiest(self, owners: Mapping[str, str], at: MonotonicUs) -> str | None:
         """A row of the process that has most of them, if this one has less than its fair share."""
@@ -366,6 +366,6 @@ class RebalanceRequests:
         busiest = counts.most_common(1)
         if not busiest or mine >= max(1, part) or busiest[0][1] <= mine:
             return None
-        owner, most = busiest[0]
-        self._rest(at, _UNFAIR if most > part else _SCARCE)
+        owner, _ = busiest[0]
+        self._rest(at)
         return random.choice([row for row, owned_by in owners.items() if owned_by == owner])

@@ -24,7 +24,8 @@ from astyqueue.waiting import Rest, Wakeup
 #: How long a queue is in use after something happened in it. Much longer than the ten seconds for which the notice of a
 #: send stands for later ones of the same process: their messages are found by the polls of this time.
 IN_USE: Final = 60 * SECOND
-#: Notices from before this time say nothing new to a queue that becomes idle: it polls all its rows.
+#: A queue that becomes idle polls all its rows, so notices from before this time say nothing new to it: one stands for
+#: ten seconds, and clocks differ.
 _BEFORE: Final = 15 * SECOND
 #: The least pause between two reads of the log: for a minute after the start and after a notice, and later. The
 #: multiple of the duration of a read keeps a distant store from being read all the time. It adds two seconds at most,
@@ -34,7 +35,7 @@ _PAUSE: Final = SECOND // 8
 _COSTS: Final = 10
 _LONGEST: Final = 2 * SECOND
 #: How far behind the last read each read begins, and one read a second: for notices of slow writers and of processes
-#: whose clocks are behind. A later one is missed.
+#: whose clocks are behind. One that can be read more than a second after its moment may be missed.
 _OVERLAP: Final = SECOND // 4
 _LONG_OVERLAP: Final = 2 * SECOND
 _LONG_EVERY: Final = SECOND
@@ -60,7 +61,8 @@ class QueueActivity:
     Any thread reports use (`used`); the watch wakes the queue, and its leader takes the reasons. `idle` is set by the
     leader; `was_used`: something was learned since, maybe more than a minute ago, if no consumer was there meanwhile;
     `turn`: a catch-up poll is due but waits for credit; `must_poll_all`: poll every row, notices were missed.
-    `last_traffic` is the time of the last send or claim here, in microseconds since 1970.
+    `last_traffic` is the time of the last send or claim here, or of the notice that woke the idle queue, in
+    microseconds since 1970.
     """
 
     def __init__(self, queue: str, watch: ActivityWatch, clock: Clock) -> None:
@@ -107,7 +109,7 @@ class QueueActivity:
 
     @property
     def unwatched(self) -> bool:
-        """Whether nothing has to be followed now: the queue is idle, and was not woken."""
+        """Whether nothing has to be followed now: the queue is idle, nothing happened in it, and it has no turn."""
         return self.idle and not self.turn and not self.in_use
 
     @property
@@ -140,7 +142,7 @@ class QueueActivity:
         self.idle = self.was_used = False
 
     def begin_idling(self, now: int) -> None:
-        """The queue is idle; all its rows are polled from now on, so that only later notices matter."""
+        """The queue is idle; all its rows are polled now, so only later notices matter, and those of the last 15 s."""
         self.was_used = False
         self.idle, self.must_poll_all, self.since = True, False, now - _BEFORE
 
@@ -198,14 +200,15 @@ class ActivityWatch:
         self._named = BEGINNING
 
     def opened(self, activity: QueueActivity) -> None:
-        """A queue was opened."""
+        """Count a queue that was opened; it is woken once it has joined."""
         with self._lock:
             self._open.add(activity)
 
     def join(self, activity: QueueActivity) -> None:
-        """Start waking this queue's leader; wake it now if a recent notice names the queue: it also covers later sends.
+        """Start waking this queue's leader, and wake it now if a recent notice names the queue.
 
-        Its leader does this before it first polls the queue: until it rests, another leader may read a notice.
+        That notice also stands for sends that come later. The leader does this before it first polls the queue: until
+        it rests, another leader may read a notice.
         """
         with self._lock:
             if activity.closed:
@@ -218,7 +221,7 @@ class ActivityWatch:
                 activity.wake(WakeReason.NOTICE)
 
     def leave(self, activity: QueueActivity) -> None:
-        """A queue was closed."""
+        """Forget a queue that was closed."""
         with self._lock:
             self._open.discard(activity)
             if activity.joined and not activity.closed:
@@ -259,7 +262,7 @@ class ActivityWatch:
             self._watching = self._watching or activity
 
     def _exit(self, activity: QueueActivity) -> None:
-        """Without a watching leader, wake another one; it wakes a further one if it does not come back to rest."""
+        """If no leader watches now, wake one that rests; it leaves its rest and so wakes the next, until one rests."""
         with self._lock:
             self._resting.pop(activity, None)
             if self._watching is activity:

@@ -1,6 +1,6 @@
 """The doorbell of a queue in one process, rung after sends and read while waiting, neither more often than is useful.
 
-Processes in which the queue is idle do not read it: they get a notice in the activity log of the store.
+Processes in which the queue is idle read it only in their turns: they get a notice in the activity log of the store.
 `protocol.coordination` has the cells and notices in the store.
 """
 
@@ -124,7 +124,8 @@ class PacedDoorbell:
     def _places_to_ring(self, rows: Iterable[str], now: int, *, always: bool) -> set[int]:
         """The places to name in a ring now; none if the last ring was less than five milliseconds ago.
 
-        The bell is for processes in which the queue is in use. They poll all rows of a queue that has few.
+        In a queue with one concurrency shard only `always` rings: the processes in which it is in use poll its current
+        rows, and turns do.
         """
         if not (self._ring.shared or always):
             return set()

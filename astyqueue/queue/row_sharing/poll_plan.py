@@ -13,8 +13,9 @@ from astyqueue.queue.row_sharing.deadline_heap import DeadlineHeap
 from astyqueue.queue.row_sharing.idle_queues import QueueActivity
 from astyqueue.units import NEVER, SECOND, MonotonicUs
 
-#: The pause between two reads of a row's header: of a current row, or one that has just ended, after recent traffic; of
-#: another one of these, and of one with timers or a recent change; of a resting row.
+#: The pauses between two reads of a row's header. `_CURRENT`: of a current row, or one that just ended, after recent
+#: traffic. `_OPEN`: of these without such traffic, of rows with known timers, and the least of others. `_RESTING`: the
+#: longest.
 _CURRENT: Final = SECOND
 _OPEN: Final = 2 * SECOND
 _RESTING: Final = 60 * SECOND
@@ -23,6 +24,7 @@ _RESTING: Final = 60 * SECOND
 _JUST_ENDED: Final = 60 * SECOND
 #: A past row is read again when the time since its last change has grown by a tenth: few messages land very late in it.
 _PART: Final = 10
+#: How long traffic of this process counts as recent.
 _TRAFFIC: Final = 60 * SECOND
 #: The number of rows in one poll.
 _TOGETHER: Final = 32
@@ -31,7 +33,8 @@ _UNANSWERED: Final = 5 * SECOND
 #: The deadline of rows that were never polled, and of current rows that a consumer asks for. Only rows whose
 #: time shard begins come before: theirs is 0.
 _FIRST: Final = 1
-#: The number of rows of an idle queue that are polled in its turn: about five queries.
+#: The number of rows of an idle queue that are polled in its turn. With settings and doorbell that makes about eight
+#: queries in a queue with one concurrency shard, and four in one with several.
 _IN_TURN: Final = 2
 _IN_TURN_OF_SHARED: Final = 1
 #: A poll of an idle queue looks this much further ahead than to the row's next turn, and at least this far; it is
@@ -87,7 +90,7 @@ class PollPlan:
             self._polls.set(row, _FIRST)
 
     def poll_oldest(self, now: int) -> None:
-        """In the turn of an idle queue, when the bell was read: poll the rows whose polls are oldest.
+        """In the turn of an idle queue, when the bell was read: poll the rows whose next polls come first.
 
         Senders do not ring for a queue of one concurrency shard, so its rows that just ended are polled too. After a
         ring such rows are polled as the queue is in use again.

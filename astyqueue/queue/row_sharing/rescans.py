@@ -1,7 +1,7 @@
 """Rescans the rows of a queue for messages that landed late: affects cost and delay, never safety.
 
-Every row is rescanned, idle or not. A cell in the row records its last rescan, so that only one of the queue's
-processes does it; if the cell is lost, the row is rescanned once more.
+Every row is rescanned, whether it is written to now or not. A cell in the row records its last rescan, so that only one
+of the queue's processes does it; if the cell is lost, the row is rescanned once more.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ from astyqueue.units import BEGINNING, SECOND
 _log: Final = logging.getLogger("astyqueue.queue")
 #: The time between two rescans of a row. A row that never closes is rescanned from this long before the last rescan.
 EVERY: Final = 12 * 3_600 * SECOND
-#: A new process waits for a minute, then reads the rescan cells of all rows within four. Later reads are delayed by up
+#: A new process waits for a minute, then reads the rescan cells of all rows within four (of an idle queue, those of two
+#: rows in each turn). Later reads are delayed by up
 #: to five minutes at random: processes do not come at once, and most often another one was first.
 _FIRST: Final = 60 * SECOND
 _SPREAD: Final = 4 * 60 * SECOND

@@ -151,7 +151,7 @@ class RowScheduler:
         return set_back
 
     def _follow_use(self, now: int, *, working: bool) -> None:
-        """Begin or end to poll the queue often, as it is in use or idle."""
+        """Change between use and idleness; after missed notices, poll all rows as when the queue becomes idle."""
         if working:
             self.activity.used()
         if self.activity.idle and (self.activity.in_use or self.activity.was_used):

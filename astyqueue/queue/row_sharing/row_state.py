@@ -18,8 +18,8 @@ from astyqueue.units import NEVER, SECOND
 #: over costs little delay.
 _AFTER_ERROR: Final = SECOND // 20
 LONGEST_AFTER_ERROR: Final = 5 * SECOND
-#: The claims that a consumer that does not wait tries in one row, each of up to three commits. Another process has made
-#: progress with each that is refused.
+#: The claims that a consumer that does not wait tries in one row: each of one commit, or of up to three in rows without
+#: row leases. Another process has made progress with each that is refused.
 _REFUSALS: Final = 8
 
 
@@ -29,7 +29,8 @@ class RowState:
     `due`: the earliest known moment at which something in it is or will be due. `not_before`: it is not scanned before,
     because of consecutive `failures` or a busy lock. `yielded_until`: until then it is left to a process that requested
     it. `ignores_owner`: a consumer that does not wait requested a scan, whichever process owns the row; after a claim
-    that was refused because other processes were at work there, that still holds for `refusals_left` more.
+    that was refused because other processes were at work there, that still holds for `refusals_left` more. `expected`:
+    when the next message is due that a probe has shown.
     """
 
     __slots__ = (

@@ -62,7 +62,7 @@ class Session:
         """The columns of each slice.
 
         A repeated request is answered from memory until another connection writes to the file, which SQLite reports in
-        a few microseconds: so an idle queue can be polled often.
+        a few microseconds: so a queue in use can be polled often.
         """
         connection = self.connection
         if wanted != self._asked:
