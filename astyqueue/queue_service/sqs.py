@@ -20,7 +20,7 @@ try:
     import boto3
     from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError
 except ModuleNotFoundError as error:
-    message = f"SQSQueueService needs {error.name}, which is not installed: pip install 'astyqueue[sqs]'"
+    message = f"SQSQueueService needs {error.name}: pip install '.[sqs]' in a clone of astyqueue"
     raise ModuleNotFoundError(message, name=error.name) from error
 
 #: Messages in one request, a limit of SQS.

@@ -37,7 +37,7 @@ def test_without_the_extra_the_error_names_it(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setitem(sys.modules, "boto3", None)
     monkeypatch.delitem(sys.modules, "astyqueue.queue_service.sqs")
     monkeypatch.delitem(vars(queue_service), "SQSQueueService")
-    with pytest.raises(ModuleNotFoundError, match=r"needs boto3.* pip install 'astyqueue\[sqs\]'"):
+    with pytest.raises(ModuleNotFoundError, match=r"needs boto3.* pip install '\.\[sqs\]' in a clone of astyqueue"):
         _ = queue_service.SQSQueueService
 
 

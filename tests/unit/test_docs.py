@@ -17,7 +17,9 @@ from astyqueue.errors import BadSetting
 from astyqueue.model.settings import Behaviour, Layout
 from astyqueue.protocol.layout.columns import State, Type
 from astyqueue.queue.options import behaviour_of, layout_of
+from astyqueue.store import Spread
 from astyqueue.stores import open_store
+from astyqueue.stores.cassandra.store import CassandraStore
 from astyqueue.testing import TimeMachine
 
 ROOT: Final = Path(__file__).parents[2]
@@ -42,6 +44,8 @@ _NAME: Final = re.compile(
 _NOT_OURS: Final = {"gc_grace"}
 _WORD: Final = re.compile(r"\w+")
 _PROSE: Final = re.compile(r'"""[\s\S]*?"""|#.*$', re.MULTILINE)
+#: Between the default of a setting and that on Cassandra.
+_ON_CASSANDRA: Final = "; on Cassandra "
 _SVG: Final = "{http://www.w3.org/2000/svg}"
 
 
@@ -182,7 +186,8 @@ def test_settings_have_the_defaults_and_bounds_of_the_models(heading: str, model
 
 
 def number(field: str, cell: str) -> int | bool | str | None:
-    """A cell of the table as the model stores it."""
+    """A cell of the table as the model stores it; of two defaults the first."""
+    cell, _, _ = cell.partition(_ON_CASSANDRA)
     if cell.startswith("`"):
         return cell.strip("`")
     if cell == "empty":
@@ -190,6 +195,15 @@ def number(field: str, cell: str) -> int | bool | str | None:
     if cell in {"yes", "no", "none"}:
         return {"yes": True, "no": False}.get(cell)
     return as_microseconds(cell) if field.endswith("_us") else int(cell)
+
+
+def test_the_layout_has_the_defaults_of_the_stores() -> None:
+    cells = table_below(DOCS / "reference/settings.md", "## Layout")
+    told = {cell[1].strip("`"): cell[2].split(_ON_CASSANDRA) for cell in cells}
+    assert {field for field, defaults in told.items() if len(defaults) > 1} == {"time_shards", "concurrency_shards"}
+    for store, spread in enumerate((Spread(), CassandraStore.spread)):
+        for field, default in spread._asdict().items():
+            assert number(field, told[field][min(store, len(told[field]) - 1)]) == default
 
 
 def bound(metadata: list[object], kind: str) -> int | None:

@@ -323,7 +323,7 @@ def _report(output: Output, out: Path, to: Path, *, since: date | None = None, u
         from astyqueue.spark.pipeline.report.data import Days, in_short
         from astyqueue.spark.pipeline.report.page import write
     except ImportError as error:
-        message = f"the report needs {error.name}, which is not installed: pip install 'astyqueue[spark]'"
+        message = f"the report needs {error.name}: pip install '.[spark]' in a clone of astyqueue"
         raise Failure(message, ExitCode.BAD_INPUT) from error
 
     if not manifest.load(out).queues:

@@ -32,7 +32,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the option `--cassandra`."""
     text = (
         "The Cassandra to test on: 'local' (nodes started here), 'container', or contact points such as "
-        f"host1,host2:9042. Default: {CONTACT_POINTS}, or the first of 'local' and 'container' that this machine "
+        f"host1:9042,host2:9042. Default: {CONTACT_POINTS}, or the first of 'local' and 'container' that this machine "
         "can run."
     )
     parser.getgroup("astyqueue").addoption(
