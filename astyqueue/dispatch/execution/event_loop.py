@@ -12,6 +12,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from typing import Final
 
 from astyqueue.clock import SystemClock
@@ -49,27 +50,39 @@ class _HandlerLoop:
         self._loop = self._thread = None
 
     def running(self) -> asyncio.AbstractEventLoop:
-        """The loop, started if need be."""
+        """The loop, started if need be; RuntimeError if the system starts no thread for it, or opens no files."""
         with self._lock:
             if self._loop is None:
-                started = threading.Event()
-                self._thread = threading.Thread(target=self._run, args=(started,), name="astyqueue:loop", daemon=True)
-                self._thread.start()
-                started.wait()
+                self._loop = self._started()
                 atexit.register(self._stop)
-            if self._loop is None:
-                message = "the event loop for handlers could not be started"
-                raise RuntimeError(message)
             return self._loop
 
-    def _run(self, started: threading.Event) -> None:
-        """Run until it is stopped; what still runs then is cancelled."""
-        with asyncio.Runner() as runner:
+    def _started(self) -> asyncio.AbstractEventLoop:
+        made: Future[asyncio.AbstractEventLoop] = Future()
+        thread = threading.Thread(target=self._run, args=(made,), name="astyqueue:loop", daemon=True)
+        try:
+            thread.start()
+            loop = made.result()
+        except (OSError, RuntimeError) as error:
+            message = (
+                f"the event loop for handlers could not be started ({reason_of(error)}): "
+                "raise the limits of open files and threads (ulimit -n, -u)"
+            )
+            raise RuntimeError(message) from error
+        self._thread = thread
+        return loop
+
+    @staticmethod
+    def _run(made: Future[asyncio.AbstractEventLoop]) -> None:
+        """Make a loop and run it until it is stopped; what still runs then is cancelled."""
+        with contextlib.ExitStack() as stack:
             try:
-                self._loop = runner.get_loop()
-            finally:
-                started.set()
-            self._loop.run_forever()
+                loop = stack.enter_context(asyncio.Runner()).get_loop()
+            except BaseException as error:  # noqa: BLE001 - raised in the thread that waits for the loop
+                made.set_exception(error)
+                return
+            made.set_result(loop)
+            loop.run_forever()
 
     def _stop(self) -> None:
         self.ends = True

@@ -1,7 +1,10 @@
-"""What a dispatcher does while the system starts no more threads, as at its limit of processes and threads."""
+"""What a dispatcher does while the system starts no more threads, or opens no more files, as at its limits of them."""
 
 from __future__ import annotations
 
+import asyncio
+import errno
+import os
 import threading
 
 import pytest
@@ -34,6 +37,23 @@ class Limit:
             start(thread)
 
         monkeypatch.setattr(threading.Thread, "start", starts)
+
+
+class FileLimit:
+    """No event loop can be made, because it needs files, until the limit is lifted."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.refused = threading.Event()
+        self.lifted = False
+        made = asyncio.events.new_event_loop
+
+        def make() -> asyncio.AbstractEventLoop:
+            if self.lifted:
+                return made()
+            self.refused.set()
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+        monkeypatch.setattr(asyncio.events, "new_event_loop", make)
 
 
 async def asynchronous(_: aio.Delivery) -> None:
@@ -89,6 +109,47 @@ def test_the_first_async_batch_is_handled_once_an_event_loop_can_be_started(
     limit.lifted = True
     stage.when(lambda: stage.heard.count("acked") == 1)
     dispatcher.drain(None)
+
+
+def test_a_loop_that_cannot_be_made_at_the_limit_of_open_files_is_an_error_and_is_made_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    limit, loops, errors = FileLimit(monkeypatch), event_loop._HandlerLoop(), list[str]()  # noqa: SLF001 - this process has one already
+
+    def start() -> None:
+        try:
+            loops.running()
+        except RuntimeError as error:
+            errors.append(str(error))
+
+    thread = threading.Thread(target=start, daemon=True)
+    thread.start()
+    thread.join(DEADLINE)
+    assert errors == [
+        (
+            f"the event loop for handlers could not be started (OSError: [Errno {errno.EMFILE}] Too many open files): "
+            "raise the limits of open files and threads (ulimit -n, -u)"
+        )
+    ]
+    limit.lifted = True
+    called = threading.Event()
+    loops.running().call_soon_threadsafe(called.set)
+    assert called.wait(DEADLINE)
+    loops._stop()  # noqa: SLF001 - as at the end of the process
+
+
+def test_a_dispatcher_drains_though_its_event_loop_cannot_be_made_at_the_limit_of_open_files(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limit = FileLimit(monkeypatch)
+    monkeypatch.setattr(event_loop, "_handlers", event_loop._HandlerLoop())  # noqa: SLF001 - this process has one already
+    finished = threading.Event()
+    dispatcher = stage.start(batched, batch=(1, 0), task="t")
+    dispatcher.when_finished(finished.set)
+    stage.queue.send("one", headers={"task": "t"})
+    assert limit.refused.wait(DEADLINE)
+    dispatcher.stop(wait=False)
+    assert finished.wait(DEADLINE)
 
 
 def test_a_queue_that_joins_is_served_by_a_claim_thread_of_others_if_none_can_be_started(
