@@ -21,7 +21,7 @@ from astyqueue.dispatch.handlers.handler import (
     refuse_no_time,
     wanted_kind,
 )
-from astyqueue.dispatch.handlers.handler_registry import HandlerRegistry
+from astyqueue.dispatch.handlers.handler_registry import GivenHandlers, HandlerRegistry
 from astyqueue.dispatch.handlers.middleware import AnyMiddleware, HandlerWrapping, check_middleware
 from astyqueue.dispatch.pools import BLOCKED_AFTER, CoroutineOptions, HandlerPools
 from astyqueue.dispatch.processes.child_process import ProcessOptions
@@ -63,7 +63,7 @@ class _Wanted:
     pattern: str = ""
     directory: QueueDirectory | None = None
     weight: int = 1
-    registry: HandlerRegistry = field(default_factory=HandlerRegistry)
+    handlers: GivenHandlers = field(default_factory=GivenHandlers)
     threads: int | None = None
     backlog: int | None = None
     limit: int | Callable[[str], int | None] | None = None
@@ -94,9 +94,20 @@ class HandlerOptions:
 
     def handler(self, call: Call | AsyncCall | BatchCall) -> Handler:
         """The handler that calls this function."""
-        limit, allowed = _limits(self.timeout, self.max_attempts)
-        name = self.task or handler_name(call)
-        return Handler(name, call, limit, allowed, kind=wanted_kind(self.kind), batch=Batch.wanted(self.batch))
+        return Handler(
+            self.task or handler_name(call),
+            call,
+            _timeout(self.timeout),
+            _attempts(self.max_attempts),
+            kind=wanted_kind(self.kind),
+            batch=Batch.wanted(self.batch),
+        )
+
+    @property
+    def of_one_function(self) -> list[str]:
+        """Those that were given and that no handler of a factory takes from here."""
+        options = {"task=": self.task, "kind=": self.kind, "batch=": self.batch}
+        return [name for name, value in options.items() if value is not None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,18 +138,25 @@ class DispatcherPlan:
         tasks: Iterable[str],
     ) -> HandlerRegistry:
         """The handlers of one queue; BadSetting if there are none, or one cannot run."""
-        registry = HandlerRegistry()
+        given, names = GivenHandlers(), _names(tasks)
         if call is not None:
-            registry.add(options.handler(call), options.task)
-        if factory is not None:
-            limit, allowed = _limits(options.timeout, options.max_attempts)
-            registry.set_factory(factory, timeout=limit, max_attempts=allowed)
-            registry.names.update(tasks)
-        if registry.empty:
+            given.add(options.handler(call), options.task)
+        elif factory is None:
             message = "a queue needs a handler: give a function, or factory="
             raise BadSetting(message)
-        registry.wrap(self.wrapping)
-        return registry
+        elif alone := options.of_one_function:
+            message = (
+                f"no function was given for {', '.join(alone)}: give it, or have factory= return a Handler with that"
+            )
+            raise BadSetting(message)
+        if factory is not None:
+            timeout, attempts = _timeout(options.timeout), _attempts(options.max_attempts)
+            given.set_factory(factory, timeout=timeout, max_attempts=attempts)
+            given.names.update(names)
+        elif names:
+            message = "tasks= names what a factory makes: give factory=, or task= for the function"
+            raise BadSetting(message)
+        return HandlerRegistry(given, self.wrapping)
 
     def subscription(self, queue: MessageQueue, registry: HandlerRegistry, options: QueueOptions) -> Subscription:
         """A queue that shares the slots."""
@@ -277,7 +295,7 @@ class DispatcherBuilder(Generic[D]):
         event loop if it is `async def`.
         """
         options = HandlerOptions(task, kind, batch, timeout=timeout, max_attempts=max_attempts)
-        self._last.registry.add(options.handler(call), task)
+        self._last.handlers.add(options.handler(call), task)
         return self._sized(threads, backlog)
 
     def handlers(
@@ -295,9 +313,9 @@ class DispatcherBuilder(Generic[D]):
         If it returns None the task is unknown here, and its message waits for a worker that knows it. `tasks` are the
         names known in advance, which the log lists as handled here.
         """
-        limit, allowed = _limits(timeout, max_attempts)
-        self._last.registry.set_factory(factory, timeout=limit, max_attempts=allowed)
-        self._last.registry.names.update(tasks)
+        given = self._last.handlers
+        given.set_factory(factory, timeout=_timeout(timeout), max_attempts=_attempts(max_attempts))
+        given.names.update(_names(tasks))
         return self._sized(threads, backlog)
 
     def middleware(self, *middleware: AnyMiddleware) -> Self:
@@ -322,7 +340,10 @@ class DispatcherBuilder(Generic[D]):
         return self
 
     def build(self) -> D:
-        """Make the dispatcher; nothing runs yet. BadSetting without a queue, or for one without a handler."""
+        """Make a dispatcher, another one with each call; nothing runs yet.
+
+        BadSetting without a queue, or for one without a handler.
+        """
         if not self._wanted:
             message = "a dispatcher needs a queue: .queue(queue).handler(function), for example"
             raise BadSetting(message)
@@ -333,20 +354,20 @@ class DispatcherBuilder(Generic[D]):
             self._middleware, guard=ending_forked_children, children=children, cancel=pools.interrupt
         )
         for wanted in self._wanted:
-            if wanted.registry.empty:
+            if wanted.handlers.empty:
                 message = f"queue {wanted.name!r} has no handler: .handler(function), for example"
                 raise BadSetting(message)
-            wanted.registry.wrap(wrapping)
+        registries = [(wanted, HandlerRegistry(wanted.handlers, wrapping)) for wanted in self._wanted]
         plan = DispatcherPlan(clock, pools, MessageQuota(self._limits.messages), wrapping, self._limits.stalled)
         return self._build(
             replace(
                 plan,
                 subscriptions=tuple(
-                    plan.subscription(one.queue, one.registry, one.options) for one in self._wanted if one.queue
+                    plan.subscription(one.queue, registry, one.options) for one, registry in registries if one.queue
                 ),
                 patterns=tuple(
-                    QueuePattern(one.pattern, one.directory, one.registry, one.options, one.limit_of)
-                    for one in self._wanted
+                    QueuePattern(one.pattern, one.directory, registry, one.options, one.limit_of)
+                    for one, registry in registries
                     if one.directory
                 ),
             )
@@ -354,7 +375,7 @@ class DispatcherBuilder(Generic[D]):
 
     def _children(self, clock: Clock) -> ProcessChildren | None:
         """The child processes, if they were asked for or a handler is for them."""
-        wanted = any(Kind.PROCESS in one.registry.kinds for one in self._wanted)
+        wanted = any(Kind.PROCESS in one.handlers.kinds for one in self._wanted)
         if self._processes is None and not wanted:
             return None
         return ProcessChildren(clock, self._processes or ProcessOptions(available_processors()))
@@ -382,11 +403,24 @@ class DispatcherBuilder(Generic[D]):
         return self
 
 
-def _limits(timeout: Duration | None, max_attempts: int | None) -> tuple[int | None, int | None]:
-    """Check the options of a handler; returns its timeout in microseconds and its attempts."""
+def _timeout(timeout: Duration | None) -> int | None:
+    """The timeout of a handler in microseconds; BadSetting if that leaves it no time."""
     limit = None if timeout is None else as_microseconds(timeout)
     refuse_no_time(limit)
-    return limit, None if max_attempts is None else _count("max_attempts", max_attempts, _ATTEMPTS)
+    return limit
+
+
+def _attempts(most: int | None) -> int | None:
+    """Check a number of attempts."""
+    return None if most is None else _count("max_attempts", most, _ATTEMPTS)
+
+
+def _names(tasks: Iterable[str]) -> set[str]:
+    """The names of several tasks; BadSetting for one text, whose characters would be names."""
+    if isinstance(tasks, str):
+        message = f"tasks={tasks!r} is one text: give several names, as tasks=[{tasks!r}]"
+        raise BadSetting(message)
+    return set(tasks)
 
 
 def queue_options(weight: int, threads: int | None, backlog: int | None, limit: int | None) -> QueueOptions:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import dataclass, field
 from typing import Final
 
 from astyqueue.dispatch.handlers.handler import TASK, Batch, Call, Factory, Handler, Kind, LineKey
@@ -14,65 +15,73 @@ from astyqueue.queue.delivery.delivery import Delivery
 _MADE: Final = 1_000
 
 
+@dataclass(slots=True)
+class GivenHandlers:
+    """The handlers of one queue as they were given; each dispatcher that is built of them wraps them for itself.
+
+    `names` are the tasks known to be handled. `timeout` (microseconds) and `max_attempts` apply to plain functions that
+    the factory returns.
+    """
+
+    general: Handler | None = None
+    named: dict[str, Handler] = field(default_factory=dict)
+    names: set[str] = field(default_factory=set)
+    factory: Factory | None = None
+    timeout: int | None = None
+    max_attempts: int | None = None
+
+    @property
+    def kinds(self) -> set[Kind | None]:
+        """The kinds of the handlers that were given, besides those of the factory."""
+        return {handler.kind for handler in (self.general, *self.named.values()) if handler is not None}
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is neither a handler nor a factory."""
+        return self.general is None and self.factory is None and not self.named
+
+    def add(self, handler: Handler, task: str | None) -> None:
+        """Add the handler of a task, or of all messages without another handler. BadSetting for a second one."""
+        if (self.general is not None) if task is None else (task in self.named):
+            handled = "all messages" if task is None else f"the task {task!r}"
+            message = f"there are two handlers for {handled} of one queue: give one"
+            raise BadSetting(message)
+        if task is None:
+            self.general = handler
+        else:
+            self.named[task] = handler
+            self.names.add(task)
+
+    def set_factory(self, factory: Factory, *, timeout: int | None, max_attempts: int | None) -> None:
+        """Set the factory; the options apply to plain functions that it returns. BadSetting for a second one."""
+        if self.factory is not None:
+            message = "there are two factories of handlers for one queue: give one"
+            raise BadSetting(message)
+        self.factory, self.timeout, self.max_attempts = factory, timeout, max_attempts
+
+
 class HandlerRegistry:
     """Finds the handler of a message: by its task, from the factory, or else the handler of all messages."""
 
-    def __init__(self) -> None:
-        """Start without handlers; `names` are the tasks known to be handled."""
-        self.names: set[str] = set()
-        self._general: Handler | None = None
-        self._named: dict[str, Handler] = {}
+    def __init__(self, given: GivenHandlers, wrapping: HandlerWrapping) -> None:
+        """Wrap every handler, also those that the factory makes: now those of tasks known in advance, others later.
+
+        BadSetting for a handler that cannot run.
+        """
+        self.names = frozenset(given.names)
+        self._wrapping = wrapping
+        self._general = wrapping.wrapped(given.general) if given.general else None
+        self._named = {task: wrapping.wrapped(handler) for task, handler in given.named.items()}
+        self._factory, self._timeout, self._max_attempts = given.factory, given.timeout, given.max_attempts
         self._made: dict[str, Handler] = {}
+        self._learned: dict[str, Handler] = {}
+        self._batches: dict[LineKey, Batch] = {}
+        self._making = threading.Lock()
         #: The lines of all handlers that are known, and the one line if there is only one.
         self.lines: tuple[LineKey, ...] = ()
         self.only_line: LineKey | None = None
         #: The lines of `async def` handlers, also those that get batches.
         self.awaited_lines: frozenset[LineKey] = frozenset()
-        self._learned: dict[str, Handler] = {}
-        self._batches: dict[LineKey, Batch] = {}
-        self._making = threading.Lock()
-        self._factory: Factory | None = None
-        self._defaults: tuple[int | None, int | None] = (None, None)
-        self._wrapping = HandlerWrapping()
-
-    @property
-    def kinds(self) -> set[Kind | None]:
-        """The kinds of the handlers that were registered."""
-        return {handler.kind for handler in (self._general, *self._named.values()) if handler is not None}
-
-    @property
-    def empty(self) -> bool:
-        """Whether there is neither a handler nor a factory."""
-        return self._general is None and self._factory is None and not self._named
-
-    def add(self, handler: Handler, task: str | None) -> None:
-        """Register the handler of a task, or of all messages without another handler. BadSetting for a second one."""
-        if (self._general is not None) if task is None else (task in self._named):
-            handled = "all messages" if task is None else f"the task {task!r}"
-            message = f"there are two handlers for {handled} of one queue: give one"
-            raise BadSetting(message)
-        if task is None:
-            self._general = handler
-        else:
-            self._named[task] = handler
-            self.names.add(task)
-
-    def set_factory(self, factory: Factory, *, timeout: int | None, max_attempts: int | None) -> None:
-        """Register the factory; the options apply to plain functions that it returns. BadSetting for a second one."""
-        if self._factory is not None:
-            message = "there are two factories of handlers for one queue: give one"
-            raise BadSetting(message)
-        self._factory = factory
-        self._defaults = (timeout, max_attempts)
-
-    def wrap(self, wrapping: HandlerWrapping) -> None:
-        """Wrap every handler, also those that the factory makes: now those of tasks known in advance, others later.
-
-        BadSetting for a handler that cannot run.
-        """
-        self._wrapping = wrapping
-        self._general = wrapping.wrapped(self._general) if self._general else None
-        self._named = {task: wrapping.wrapped(handler) for task, handler in self._named.items()}
         for task in self.names - self._named.keys():
             self._know_in_advance(task)
         self._find_lines()
@@ -142,7 +151,7 @@ class HandlerRegistry:
     def _made_for(self, task: str) -> Handler | None:
         if self._factory is None or (made := self._factory(task)) is None:
             return None
-        handler = made if isinstance(made, Handler) else Handler(task, made, *self._defaults)
+        handler = made if isinstance(made, Handler) else Handler(task, made, self._timeout, self._max_attempts)
         wrapped = self._wrapping.wrapped(handler)
         with self._making:
             if len(self._made) >= _MADE:

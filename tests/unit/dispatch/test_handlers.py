@@ -135,7 +135,7 @@ def test_a_message_without_a_task_is_parked_with_a_hint(stage: Stage, caplog: py
     stage.queue.send("one")
     handled(stage, built(stage).handlers(lambda _: None), 1)
     [told] = [record.getMessage() for record in caplog.records if record.getMessage().startswith("parked")]
-    assert 'hint="it names no task (header task), and no handler takes such messages"' in told
+    assert 'hint="it names no task: send it with the header task, or give a handler without task="' in told
 
 
 def test_an_unknown_task_is_spoken_of_once_a_minute(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
@@ -144,6 +144,8 @@ def test_an_unknown_task_is_spoken_of_once_a_minute(stage: Stage, caplog: pytest
     handled(stage, built(stage).handler(print, task="known"), 10)
     parked = [record.getMessage() for record in caplog.records if record.getMessage().startswith("parked")]
     assert len(parked) == 2
+    told = 'hint="this worker does not know the task: start one whose app has it, or correct the sender"'
+    assert all(told in line for line in parked)
 
 
 def test_a_wall_clock_that_is_set_repeats_no_line_of_an_unknown_task(
@@ -268,6 +270,8 @@ def test_what_cannot_be_is_refused(still: Stage) -> None:
         built(still).handler(handle, task="a").handler(handle, task="a")
     with pytest.raises(BadSetting, match="factories"):
         built(still).handlers(lambda _: None).handlers(lambda _: None)
+    with pytest.raises(BadSetting, match="tasks='mail' is one text"):
+        built(still).handlers(lambda _: None, tasks="mail")
     with pytest.raises(BadSetting, match="a timeout of 0"):
         Handler("a", handle, 0)
     with pytest.raises(BadSetting, match=r"blocked_after is .*: give at least 1ms"):
@@ -290,7 +294,13 @@ def test_lines_of_the_log_say_what_happened_and_carry_it_as_fields(
     stage.queue.send({"secret": 1}, headers={"task": "mail.send"})
     handled(stage, built(stage).handler(lambda _: None, task="mail.send"), 1)
     records = [record for record in caplog.records if record.name == "astyqueue.worker"]
-    assert [record.getMessage().split()[0] for record in records] == ["ready", "start", "done", "drain", "stopped"]
+    assert [record.getMessage().split()[0] for record in records] == [
+        "ready",
+        "start",
+        "done",
+        "drain_begun",
+        "stopped",
+    ]
     assert [record.levelname for record in records] == ["INFO", "DEBUG", "INFO", "INFO", "INFO"]
     done = next(record for record in caplog.records if record.getMessage().startswith("done"))
     facts: dict[str, object] = vars(done)["facts"]
@@ -330,6 +340,7 @@ def test_an_outcome_that_the_handler_chose_has_no_traceback(
     handled(stage, built(stage).handler(choose), 1)
     (line,) = (record for record in caplog.records if vars(record).get("event") in {"retry", "dead", "snooze"})
     assert (line.exc_info, line.exc_text) == (None, None)
+    assert ("again_in" in vars(line)["facts"]) is not isinstance(chosen, Reject)
 
 
 def test_a_long_traceback_keeps_its_ends(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,8 @@ from astyqueue.dispatch.dispatcher import Dispatcher
 from astyqueue.dispatch.execution.waiting_lines import QueueOptions
 from astyqueue.dispatch.handler_monitor import HandlerMonitor
 from astyqueue.dispatch.handlers.handler import Call
-from astyqueue.dispatch.handlers.handler_registry import HandlerRegistry
+from astyqueue.dispatch.handlers.handler_registry import GivenHandlers, HandlerRegistry
+from astyqueue.dispatch.handlers.middleware import HandlerWrapping
 from astyqueue.dispatch.queue_patterns import FoundQueue, PatternWatch, QueuePattern
 from astyqueue.dispatch.step_loop import StepLoop, StepTask
 from astyqueue.dispatch.subscription import QueueIdentity, Subscription
@@ -196,6 +198,29 @@ def test_a_queue_that_is_added_has_all_that_a_builder_gives_one(crew: Crew) -> N
         dispatcher.add_queue(crew.queue("three"))
 
 
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"kind": "process"}, "no function was given for kind=: give it"),
+        ({"task": "one", "batch": (2, "1h")}, "no function was given for task=, batch=: give it"),
+        ({"tasks": "one"}, "tasks='one' is one text: give several names, as tasks=\\['one'\\]"),
+    ],
+)
+def test_options_that_would_have_no_effect_on_a_factory_are_refused(
+    crew: Crew, options: dict[str, Any], told: str
+) -> None:
+    dispatcher = crew.begin(Dispatcher.builder().queue(crew.queue("one")).handler(print))
+    with pytest.raises(BadSetting, match=told):
+        dispatcher.add_queue(crew.queue("two"), factory=lambda _: print, **options)
+    assert [queue.name for queue in dispatcher.queues] == ["one"]
+
+
+def test_names_of_tasks_without_a_factory_to_make_them_are_refused(crew: Crew) -> None:
+    dispatcher = crew.begin(Dispatcher.builder().queue(crew.queue("one")).handler(print))
+    with pytest.raises(BadSetting, match="tasks= names what a factory makes: give factory="):
+        dispatcher.add_queue(crew.queue("two"), print, tasks=["one"])
+
+
 def test_a_dispatcher_that_ended_takes_no_queue(crew: Crew) -> None:
     dispatcher = crew.begin(Dispatcher.builder().queue(crew.queue("one")).handler(print))
     dispatcher.stop()
@@ -269,7 +294,8 @@ def test_a_queue_that_is_dropped_while_it_joins_joins_again_when_it_is_created_a
         if len(joined) == 1:
             watch.forget(joined[0])
 
-    pattern = QueuePattern("mail.*", Connection(crew.store, crew.clock), HandlerRegistry(), QueueOptions())
+    registry = HandlerRegistry(GivenHandlers(), HandlerWrapping())
+    pattern = QueuePattern("mail.*", Connection(crew.store, crew.clock), registry, QueueOptions())
     watch = PatternWatch([pattern], [], join, joined.remove)
     for _ in range(3):
         watch.look()
