@@ -49,8 +49,9 @@ class WorkerPresence:
         self.name = new_client(clock).name
         self.every = HEARTBEAT
         self.stall: Stall | None = None
-        #: Called when a command asks for the end, and with each stall once.
+        #: Called when a command asks for a drain.
         self.on_drain = workload.drain
+        #: Called once with each stall, when it begins.
         self.on_stall: Callable[[Stall], None] = lambda _: None
         self.watch = StallWatch(clock, workload)
         self._workload = workload
@@ -61,7 +62,8 @@ class WorkerPresence:
         self._turned = self._answered = BEGINNING
         self._logged: MonotonicUs | None = None
         self._beat_now = self._quiet = self._draining = self._over = False
-        self._seen: set[str] = set()
+        #: The nonces of the commands that the last heartbeat found in each store.
+        self._seen: dict[int, set[str]] = {}
         #: A queue of each store that has a report, also once it has left.
         self._reported: dict[int, MessageQueue] = {}
         self._hold_lock = threading.RLock()  # a signal handler may come in the middle of a call of its own thread
@@ -93,7 +95,7 @@ class WorkerPresence:
 
     @property
     def ready(self) -> bool:
-        """Whether it claims: it runs, and the store answered one of the last three heartbeats."""
+        """Whether it claims: it runs, and all its stores answered one of the last three heartbeats."""
         unanswered = self._clock.monotonic() - self._answered
         return self.live and self.state == WorkerState.RUNNING and unanswered < _READY_WITHIN * self.every
 
@@ -153,30 +155,35 @@ class WorkerPresence:
                 self._wakeup.wait(min(beat, look))
         self._withdraw_from(self._reported)
 
-    def _safely(self, work: Callable[[], None]) -> None:
-        """Do this; the next heartbeat tries again after an error."""
+    def _safely(self, work: Callable[[], None]) -> bool:
+        """Do this; returns False after an error: the next heartbeat tries again."""
         try:
             work()
         except AstyqueueError as error:
             log_event(logging.DEBUG, "heartbeat_failed", error=reason_of(error))
+            return False
         except BaseException as error:  # noqa: BLE001 - the reports must go on
             log_unexpected_error(error)
+            return False
+        return True
 
     def _beat(self) -> None:
-        wanted: list[WorkerCommand] = []
-        seen: set[str] = set()
+        """Report to each store and look for commands there, whether the others answer or not."""
         by_store = self._by_store()
         self._withdraw_from(self._reported.keys() - by_store.keys())
-        for store, queues in by_store.items():
-            queues[0].run(protocol.report(self._presence(queues)))
-            self._reported[store] = queues[0]
-            for command, nonce in queues[0].run(protocol.read_commands(self.name)):
-                seen.add(nonce)
-                wanted += [command] if nonce not in self._seen else []
-        self._seen = seen
-        self._answered = self._clock.monotonic()
-        for command in wanted:
-            self._follow(command)
+        answered = [self._safely(partial(self._beat_in, store, queues)) for store, queues in by_store.items()]
+        if all(answered):
+            self._answered = self._clock.monotonic()
+
+    def _beat_in(self, store: int, queues: Sequence[MessageQueue]) -> None:
+        queues[0].run(protocol.report(self._presence(queues)))
+        self._reported[store] = queues[0]
+        commands = queues[0].run(protocol.read_commands(self.name))
+        seen = self._seen.get(store, set())
+        self._seen[store] = {nonce for _, nonce in commands}
+        for command, nonce in commands:
+            if nonce not in seen:
+                self._follow(command)
 
     def _by_store(self) -> dict[int, list[MessageQueue]]:
         """The queues, those of one store together, by the `id` of the store."""
@@ -261,6 +268,7 @@ class WorkerPresence:
     def _withdraw(self, store: int) -> None:
         self._reported[store].run(protocol.withdraw(self.name))
         del self._reported[store]
+        self._seen.pop(store, None)
 
 
 @cache

@@ -378,3 +378,28 @@ def test_a_dispatcher_is_listed_no_longer_in_a_store_whose_only_queue_it_left(
     if not beats:
         dispatcher.drain(None)
     assert run(read_presences(), other._store) == []  # noqa: SLF001 - as above
+
+
+@pytest.mark.parametrize("broken", [0, 1], ids=["the first", "the second"])
+def test_a_store_that_does_not_answer_hides_no_worker_in_another_and_no_command_there(
+    scene: Scene, lines: Lines, place: Place, broken: int
+) -> None:
+    stores = [scene.store, Noticing(place.store(scene.clock))]
+    queue = MessageQueue.builder().store(stores[1]).clock(scene.clock).name("other").build()
+    builder = Dispatcher.builder().queue(scene.stage.queue).handler(print).queue(queue).handler(print)
+    dispatcher = scene.stage.begin(builder.build())
+    scene.when_begun()
+    other = Scene(scene.stage, stores[1], scene.clock)
+    other.when_begun()
+    answers = [other, scene][broken]
+    scene.clock.when_waiting(3)
+    stores[broken].broken = True
+    answers.command(WorkerCommand.QUIET)
+    scene.clock.advance("15s")
+    answers.when(lambda found: found[0].state == WorkerState.QUIET and found[0].seen >= scene.clock.now())
+    scene.clock.when_waiting(3)
+    scene.clock.advance("15s")
+    answers.when(lambda found: found[0].seen >= scene.clock.now())
+    dispatcher.drain(None)
+    assert answers.reports() == []
+    assert [vars(record)["facts"]["command"] for record in lines.of("command")] == ["quiet"]
