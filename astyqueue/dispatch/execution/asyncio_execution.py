@@ -222,14 +222,25 @@ class CoroutinePool:
         if execution is None:
             self._on_end()
             return
-        task = self._task(execution.handler.call, execution.delivery)
+        try:
+            task = self._task(execution.handler.call, execution.delivery)
+        except Exception as error:  # noqa: BLE001 - a task factory may raise anything: the attempt has failed
+            line.handling.end(execution, error)
+            self._on_end()
+            return
         self._in_flight[execution.delivery] = InFlight(line, execution, task)
         task.add_done_callback(partial(self._end, line, execution))
 
     def _task(self, call: AsyncCall, given: Delivery | list[Delivery]) -> asyncio.Task[BaseException | None]:
         loop = asyncio.get_running_loop()
         self._watchdog.watch(loop)
-        return loop.create_task(perform_awaited(call, given), context=self._context.copy())
+        coroutine = perform_awaited(call, given)
+        try:
+            # Not `create_task(..., context=)`: the task factory of a caller's loop may take only loop and coroutine.
+            return self._context.copy().run(loop.create_task, coroutine)
+        except BaseException:
+            coroutine.close()
+            raise
 
     def _end(self, line: WaitingLine, execution: BegunExecution, task: asyncio.Task[BaseException | None]) -> None:
         """Settle what a coroutine came to."""
@@ -268,7 +279,11 @@ class CoroutinePool:
 
     def _begin_batch(self, batch: AwaitedBatch) -> None:
         deliveries = [execution.delivery for execution in batch.executions]
-        batch.task = self._task(batch.call, deliveries)
+        try:
+            batch.task = self._task(batch.call, deliveries)
+        except Exception as error:  # noqa: BLE001 - a task factory may raise anything: the attempts have failed
+            batch.done.set_result(error)
+            return
         self._batches.update(dict.fromkeys(deliveries, batch))
         batch.task.add_done_callback(partial(self._end_batch, batch))
 

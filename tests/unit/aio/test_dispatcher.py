@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from contextvars import ContextVar
+from typing import Any, TypeVar
 
 import pytest
 
@@ -23,6 +24,8 @@ from tests.unit.dispatch.test_outcomes import reasons
 from tests.unit.dispatch.test_stuck import Lines, lines
 
 __all__ = ["lines", "stages", "still"]
+
+T = TypeVar("T")
 
 
 def played(scene: Callable[[], Awaitable[None]]) -> None:
@@ -81,6 +84,45 @@ def test_coroutines_run_in_the_loop_of_the_caller_and_are_acked(place: Place, cl
             assert "ended" in repr(dispatcher)
             with pytest.raises(Closed):
                 await dispatcher.start()
+
+    played(scene)
+
+
+def two_parameters(loop: asyncio.AbstractEventLoop, coroutine: Coroutine[object, object, T]) -> asyncio.Task[T]:
+    return asyncio.Task(coroutine, loop=loop)
+
+
+def refusing(loop: asyncio.AbstractEventLoop, coroutine: Coroutine[object, object, T]) -> asyncio.Task[T]:
+    if getattr(coroutine, "__qualname__", None) == "perform_awaited":
+        message = "no more tasks"
+        raise LookupError(message)
+    return asyncio.Task(coroutine, loop=loop)
+
+
+async def nothing(_: object) -> None:
+    pass
+
+
+@pytest.mark.parametrize("batch", [None, (1, 0)], ids=["single", "batch"])
+@pytest.mark.parametrize(
+    ("factory", "outcome"), [(two_parameters, "acked"), (refusing, "rejected")], ids=["plain", "refusing"]
+)
+def test_each_message_has_an_outcome_whatever_the_task_factory_of_the_loop_does(
+    stages: Stages,
+    clock: TimeMachine,
+    factory: Any,  # noqa: ANN401 - its two forms
+    outcome: str,
+    batch: tuple[int, int] | None,
+) -> None:
+    stage = stages(clock, max_attempts=1)
+
+    async def scene() -> None:
+        asyncio.get_running_loop().set_task_factory(factory)
+        stage.queue.send("one")
+        async with await serving(stage, nothing, batch=batch).build() as dispatcher:
+            await asyncio.to_thread(stage.when, lambda: stage.heard.asked == [("one", outcome)])
+            await dispatcher.drain(None)
+        assert stage.heard.outcomes == [("one", outcome)]
 
     played(scene)
 
