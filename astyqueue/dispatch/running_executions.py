@@ -61,6 +61,12 @@ class Execution:
         """Whether its handler holds a thread of those that handlers share, which nothing but the handler can free."""
         return self.handler is None or (self.handler.interrupt is None and self.handler.batch is None)
 
+    def lasts(self, now: MonotonicUs) -> int:
+        """How long its handler has run so far (microseconds), found from its deadline: 0 if it has none."""
+        if self.handler is None or self.handler.timeout is None or self.deadline is None:
+            return 0
+        return self.handler.timeout + (now - self.deadline)
+
     def interrupt(self) -> None:
         """End its handler if that is possible from outside: a coroutine, or a handler in a process of its own."""
         if self.handler is not None and self.handler.interrupt is not None:

@@ -127,7 +127,7 @@ class Subscription:
         The leader calls this whenever it wakes, between claims: while deliveries are leased, at least once a second.
         """
         shut = self._shut
-        for delivery in self.waiting.hoarded(self.queue.clock.now()):
+        for delivery in self.waiting.hoarded():
             self._claimer.give_back(delivery)
         self._log_lost()
         credit = self.waiting.credit()
@@ -161,7 +161,7 @@ class Subscription:
     def _log_lost(self) -> None:
         if (lost := self.queue.stats.lost) != self._lost:
             ids = ",".join(map(str, self.queue.stats.latest_lost(lost - self._lost)))
-            log_event(logging.WARNING, "lost", queue=self.queue.name, leases=lost - self._lost, ids=ids, hint=_LOST)
+            log_event(logging.WARNING, "lost", queue=self.queue.name, leases=lost - self._lost, ids=ids, effect=_LOST)
             self._lost = lost
 
     def _accept(self, deliveries: list[BaseDelivery]) -> None:
@@ -213,7 +213,7 @@ class Subscription:
             self.queue.run(report_stuck(self.queue.name, report))
 
     def _log_stuck(self, execution: Execution, threads: HeldThreads) -> None:
-        lasts = self.queue.clock.now() - execution.began
+        lasts = execution.lasts(self.queue.clock.monotonic())
         stack = self.executions.stack_while_stuck(execution)
         held = threads if execution.holds_slot else None
         self.executions.log.stuck(execution.delivery, execution.handler, lasts=lasts, held=held, stack=stack)
@@ -242,7 +242,7 @@ class Subscription:
             queue=self.queue.name,
             messages=len(outcomes),
             error=reason_of(error),
-            hint="tried again",
+            effect="they are tried again with the next commit",
         )
         for delivery, outcome in outcomes:
             self.executions.hand_in(delivery, outcome)

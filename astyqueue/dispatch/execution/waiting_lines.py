@@ -250,9 +250,9 @@ class WaitingLines:
 
         return made
 
-    def hoarded(self, now: int) -> list[Delivery]:
+    def hoarded(self) -> list[Delivery]:
         """The deliveries to give back because none of their line was taken for too long."""
-        return [delivery for line in self for delivery in line.ready.hoarded(now)]
+        return [delivery for line in self for delivery in line.ready.hoarded()]
 
     def end_promises(self) -> None:
         """Release the slots that were promised: the claim thread has nothing to do for this queue now."""

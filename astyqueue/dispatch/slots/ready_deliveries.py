@@ -9,6 +9,7 @@ from astyqueue.clock import Clock
 from astyqueue.dispatch.consumers import ConsumerManager, Ready
 from astyqueue.dispatch.flow_control import AdaptivePrefetch
 from astyqueue.queue.delivery.delivery import Delivery
+from astyqueue.units import BEGINNING
 
 
 class ReadyDeliveries:
@@ -17,11 +18,12 @@ class ReadyDeliveries:
     def __init__(self, clock: Clock, prefetch: AdaptivePrefetch, limit: int | None) -> None:
         """At most `limit` deliveries are with slots at a time. Those that waited for too long shrink `prefetch`."""
         self.manager: ConsumerManager[Delivery] = ConsumerManager(clock.now, running=limit)
+        self._clock = clock
         self._prefetch = prefetch
         self._lock = threading.Lock()
         self._shut = False
         self._first: Ready[Delivery] | None = None
-        self._first_since = 0
+        self._first_since = BEGINNING
 
     def __len__(self) -> int:
         """The number of waiting deliveries."""
@@ -42,15 +44,16 @@ class ReadyDeliveries:
     def _add(self, deliveries: Iterable[Delivery]) -> None:
         self.manager.put([Ready(delivery) for delivery in deliveries])
 
-    def hoarded(self, now: int) -> list[Delivery]:
+    def hoarded(self) -> list[Delivery]:
         """The deliveries to give back because every slot was busy and none was taken for too long."""
+        now = self._clock.monotonic()
         first = self.manager.oldest if len(self.manager) else None
         if first is not self._first:
             self._first, self._first_since = first, now
         if first is None or now - self._first_since < self._prefetch.hoarded_after:
             return []
         lease = first.message.lease
-        if lease is not None and lease.timer.due <= now:
+        if lease is not None and lease.timer.due <= self._clock.now():
             return []  # others may claim it already: there is nothing to release
         self._prefetch.hoarded(now - self._first_since)
         return self.give_back()

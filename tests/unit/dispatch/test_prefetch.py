@@ -130,7 +130,10 @@ def test_a_message_sent_while_all_wait_is_handled_at_once(still: Stage) -> None:
     assert gate.bodies == list(range(5))
 
 
-def test_what_waits_behind_handlers_that_turned_out_slow_is_released(stages: Stages, clock: TimeMachine) -> None:
+@pytest.mark.parametrize("set_back", [0, 600 * SECOND], ids=["clock goes on", "clock set back"])
+def test_what_waits_behind_handlers_that_turned_out_slow_is_released(
+    stages: Stages, clock: TimeMachine, set_back: int
+) -> None:
     stage = stages(clock)
     gate = Gate()
     quick = threading.Event()
@@ -148,6 +151,7 @@ def test_what_waits_behind_handlers_that_turned_out_slow_is_released(stages: Sta
     gate.when_entered()
     stage.when(lambda: stage.stats.received == 121)
     stage.look_around()
+    clock.set(clock.now() - set_back)
     clock.advance("3s")
     stage.look_around()
     clock.advance("10ms")

@@ -15,6 +15,7 @@ from astyqueue.findings import Finding, Severity
 from astyqueue.model.health import findings_of
 from astyqueue.protocol.admin.health import read_health
 from astyqueue.testing import TimeMachine
+from astyqueue.units import SECOND
 from tests.unit.dispatch.conftest import Stages
 from tests.unit.dispatch.stage import DEADLINE, Gate, Stage
 from tests.unit.dispatch.test_outcomes import reasons
@@ -115,6 +116,18 @@ def test_a_handler_that_keeps_its_thread_is_reported_once_a_minute(
     assert finding.severity is Severity.WARNING
     assert finding.fact == "1 of 2 threads are occupied by tasks past their timeout: mail.send"
     assert stage.queue.core.process.name in finding.subject
+
+
+@pytest.mark.parametrize("hours", [-1, 1], ids=["set back", "set ahead"])
+def test_how_long_a_handler_is_stuck_is_measured_though_the_wall_clock_is_set(
+    stage: Stage, clock: TimeMachine, lines: Lines, hours: int
+) -> None:
+    gate = Gate()
+    get_stuck(stage, clock, gate, threads=2, count=1)
+    clock.set(clock.now() + hours * 3_600 * SECOND)
+    clock.advance("61s")
+    assert vars(lines.first("stuck"))["facts"]["for"] == "1m6s"
+    gate.open.set()
 
 
 @pytest.mark.stores("memory", "sqlite")  # reports go by the clock of a store, which on Cassandra is the server's
