@@ -158,9 +158,9 @@ class PatternWatch:
                 return
             self._joined.add(found)  # before it joins: if it is dropped at once, another thread forgets it
             self._join(queue)
-        except Closed:
-            raise
-        except Exception as error:  # noqa: BLE001 - the other queues are served, and this one is tried again
+        except Exception as error:  # the other queues are served, and this one is tried again
+            if isinstance(error, Closed) and found in self._joined:  # not of the queue: the dispatcher was stopped
+                raise
             self._joined.discard(found)
             if self._failures.may_say(found.name, self._clock.monotonic()):
                 _log_failure("queue_not_joined", error, queue=found.name)

@@ -218,7 +218,11 @@ class App:
         return self.scheduled(Every(interval), **how)
 
     def open(self, name: str = DEFAULT_QUEUE) -> MessageQueue:
-        """Open the queue of this name in the app's store, and create it if it is new."""
+        """Open the queue of this name in the app's store, and create it if it is new.
+
+        The sends of its tasks and the workers of this app share it until the app is closed. If you close it, the next
+        send opens it anew, and a worker that serves it ends.
+        """
         return self.core.open(name)
 
     def worker(

@@ -17,6 +17,7 @@ from astyqueue.durations import as_microseconds
 from astyqueue.errors import AstyqueueError, BadInput, BadSetting, Closed
 from astyqueue.model.message import Message, MessageEncoder
 from astyqueue.model.settings import Settings, check_queue_name
+from astyqueue.model.validation import check_several
 from astyqueue.observe import Observer
 from astyqueue.queue.connection import Connection, connect
 from astyqueue.queue.hooks import Hook
@@ -50,6 +51,13 @@ class AppOptions:
     spool: GivenSpool | None
 
 
+def _is_open(queue: MessageQueue) -> bool:
+    try:
+        return not queue.core.closed
+    except Closed:
+        return False
+
+
 class AppRuntime:
     """The tasks of an app and its queues, in a store that is opened when it is first used. Its calls block."""
 
@@ -66,10 +74,15 @@ class AppRuntime:
         self._spool = options.spool
         self._settings: dict[str, dict[str, object]] = {}
         self._declared: set[str] = set()
-        self._lock = threading.RLock()
+        self._locks: dict[int, threading.RLock] = {}
         self._connection: Connection | None = None
         self._opened: dict[str, MessageQueue] = {}
         self._closed = False
+
+    @property
+    def _lock(self) -> threading.RLock:
+        """That of this process: one that another thread had at a fork stays locked in the child."""
+        return self._locks.setdefault(os.getpid(), threading.RLock())
 
     def __str__(self) -> str:
         """The name, the number of tasks, the queues and the connection, without the URL, which may have a password."""
@@ -153,8 +166,9 @@ class AppRuntime:
         self.tasks[options.name] = task
 
     def opened(self, name: str) -> MessageQueue | None:
-        """The queue of this name if it is open."""
-        return self._opened.get(name)
+        """The queue of this name if it is open: its user may have closed it."""
+        queue = self._opened.get(name)
+        return queue if queue is not None and _is_open(queue) else None
 
     def open(self, name: str, *, existing: bool = False) -> MessageQueue:
         """Open the queue of this name in the app's store, and create it if it is new.
@@ -165,7 +179,7 @@ class AppRuntime:
         process before left is forwarded, whatever this one sends. What waits there for other queues is logged, and so
         is a queue that cannot be opened.
         """
-        if found := self._opened.get(name):
+        if found := self.opened(name):
             return found
         with self._lock:
             before = [] if self._opened or self.spool is None else list(queues_in(self.spool.directory))
@@ -180,7 +194,7 @@ class AppRuntime:
 
     def _open(self, name: str, *, existing: bool = False) -> None:
         """Open a queue, unless it is open; the caller has the lock."""
-        if name not in self._opened:
+        if self.opened(name) is None:
             connection = self.connected()
             opened = connection.existing_queue if existing else connection.queue
             self._opened[name] = opened(name, **self._settings.get(name, {}))
@@ -220,8 +234,12 @@ class AppRuntime:
 
     def weights_of(self, queues: Mapping[str, int] | Iterable[str] | None) -> dict[str, int]:
         """These queues, by default all of the app, with their weights; BadInput for one that it does not have."""
-        wanted = self.queues if queues is None else queues
-        weights = dict(wanted) if isinstance(wanted, Mapping) else dict.fromkeys(wanted, 1)
+        if isinstance(queues, Mapping):
+            weights = dict(queues)
+        else:
+            wanted = self.queues if queues is None else queues
+            remedy = 'give a list of them, such as ["emails"]'
+            weights = dict.fromkeys(check_several(wanted, "app.worker serves several queues", remedy), 1)
         self._check_queues(weights)
         return weights
 

@@ -15,20 +15,20 @@ class AwaitedQueues:
     def __init__(self, app: AppRuntime) -> None:
         """None is open yet."""
         self._app = app
-        self._awaited: dict[Blocking, MessageQueue] = {}
+        self._awaited: dict[str, tuple[Blocking, MessageQueue]] = {}
 
     async def open(self, name: str) -> MessageQueue:
-        """The queue of this name, which is opened at first."""
+        """The queue of this name, which is opened at first, and again after it was closed."""
         queue = self._app.opened(name)
         if queue is None:
             queue = await asyncio.to_thread(self._app.open, name)
-        if (awaited := self._awaited.get(queue)) is None:
-            awaited = self._awaited[queue] = MessageQueue(queue.core, queue.store)
-        return awaited
+        if name not in self._awaited or self._awaited[name][0] is not queue:
+            self._awaited[name] = queue, MessageQueue(queue.core, queue.store)
+        return self._awaited[name][1]
 
     async def close(self) -> None:
         """Close the store of the app, and end the threads in which its requests were made."""
         await asyncio.to_thread(self._app.close)
         while self._awaited:
-            _, queue = self._awaited.popitem()
+            _, (_, queue) = self._awaited.popitem()
             await queue.store.close()

@@ -174,6 +174,21 @@ def test_a_queue_is_opened_once_and_a_closed_app_sends_nothing(app: aio.App) -> 
     played(scene)
 
 
+def test_a_queue_that_was_closed_is_opened_again_by_what_uses_it_next(app: aio.App) -> None:
+    @app.task(queue="emails")
+    async def welcome() -> None: ...
+
+    async def scene() -> None:
+        async with app:
+            async with await app.open("emails") as queue:
+                await queue.send("not a call")
+            await welcome.send()
+            assert (await (await app.open("emails")).counts()).waiting == 2
+            assert await app.open("emails") is await app.open("emails")
+
+    played(scene)
+
+
 def test_schedules_are_stored_by_the_worker_and_by_hand(app: aio.App) -> None:
     @app.every("1h")
     def tidy() -> None: ...

@@ -85,6 +85,28 @@ def test_a_queue_whose_limit_cannot_be_found_is_not_opened(stage: Stage, place: 
         assert (dispatcher.queues, spool_threads()) == ([], [])
 
 
+def test_a_queue_that_another_thread_closed_while_it_was_opened_joins_with_the_next_look(
+    crew: Crew, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Closing(Connection):
+        closes = True
+
+        def existing_queue(self, name: str, **settings: object) -> MessageQueue:
+            queue = super().existing_queue(name, **settings)
+            if self.closes:
+                self.closes = False
+                queue.close()
+            queue.core.fire_nothing()
+            return queue
+
+    dispatcher = crew.begin(patterns(Closing(crew.store, crew.clock)))
+    crew.queue("mail.one")
+    watch_of(dispatcher).look()
+    assert "queue_not_joined queue=mail.one" in caplog.text
+    watch_of(dispatcher).look()
+    assert [queue.name for queue in dispatcher.queues] == ["mail.one"]
+
+
 def test_a_queue_that_has_left_is_closed_with_its_spool_and_may_join_again(
     stage: Stage, leaves: Leaves, place: Place, tmp_path: Path
 ) -> None:

@@ -6,7 +6,6 @@ import asyncio
 import functools
 import subprocess
 import sys
-import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,9 +14,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from astyqueue.errors import BadInput, BadSetting, Closed, NotFound
-from astyqueue.queue.connection import Connection, connect
-from astyqueue.tasks import base_app
+from astyqueue.errors import BadInput, BadSetting, NotFound
 from astyqueue.tasks.app import App
 from astyqueue.tasks.base_task import current_delivery, name_of
 from astyqueue.testing import TimeMachine
@@ -305,39 +302,6 @@ def test_declared_settings_are_those_of_a_new_queue(app: App) -> None:
     app.queue("emails", lease="5m", max_attempts=3)
     behaviour = app.open("emails").settings.behaviour
     assert (behaviour.lease_us, behaviour.max_attempts) == (300_000_000, 3)
-
-
-def test_a_closed_app_sends_nothing(app: App) -> None:
-    @app.task
-    def welcome() -> None: ...
-
-    welcome.send()
-    app.close()
-    with pytest.raises(Closed, match="this app was closed"):
-        welcome.send()
-
-
-def test_two_threads_that_open_the_store_at_once_share_one_connection(
-    app: App, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A worker of a pattern lists the queues of the store while another thread sends."""
-    made: list[Connection] = []
-    again = threading.Event()
-    other = threading.Thread(target=app.core.connected)
-
-    def connects(url: str, **options: object) -> Connection:
-        if made:
-            again.set()
-        made.append(connect(url, **options))  # type: ignore[arg-type]  # as the app gives them
-        if len(made) == 1:
-            other.start()
-            again.wait(0.2)  # in vain: the other thread waits for this one
-        return made[-1]
-
-    monkeypatch.setattr(base_app, "connect", connects)
-    opened = app.open("emails")
-    other.join()
-    assert [one.store for one in made] == [opened.store]
 
 
 def test_there_is_no_current_delivery_where_no_message_is_worked_on() -> None:

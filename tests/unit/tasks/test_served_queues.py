@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from typing import Any
 
 import pytest
 
@@ -11,7 +12,9 @@ from astyqueue.errors import BadInput
 from astyqueue.observe import ObservedEvent
 from astyqueue.observe.events import Claimed
 from astyqueue.tasks import App
+from astyqueue.testing import TimeMachine
 from tests.support.places import Place
+from tests.unit.dispatch.test_queues_of_patterns import watch_of
 from tests.unit.tasks.test_worker import DEADLINE, Seen, app, seen
 
 __all__ = ["app", "seen"]
@@ -111,6 +114,30 @@ def test_a_pattern_stands_for_the_queues_of_the_store_that_match_and_every_task_
         assert sorted(map(str, seen.first(2))) == ["mail.one", "mail.two"]
         assert sorted(queue.name for queue in worker.queues) == ["mail.one", "mail.two"]
     assert app.open("emails").counts().waiting == 1
+
+
+def test_a_queue_that_its_app_opened_and_closed_joins_the_worker_of_a_pattern(
+    place: Place, clock: TimeMachine, seen: Seen
+) -> None:
+    with App(place.url, clock=clock) as app:
+
+        @app.task
+        def note(text: str) -> None:
+            seen.note(text)
+
+        with app.worker(["mail.*"], concurrency=1) as worker:
+            with app.open("mail.one") as queue:
+                queue.send({"args": ["hello"], "kwargs": {}}, headers={"task": note.name})
+            watch_of(worker).look()
+            assert seen.first() == ["hello"]
+
+
+@pytest.mark.parametrize("queues", ["emails", b"emails"])
+def test_one_queue_in_the_place_of_several_is_refused(app: App, queues: Any) -> None:  # noqa: ANN401 - wrong types are the point
+    with pytest.raises(
+        BadInput, match=r'app\.worker serves several queues.*: give a list of them, such as \["emails"\]'
+    ):
+        app.worker(queues)
 
 
 def test_a_weight_of_nothing_is_refused(app: App) -> None:
