@@ -7,6 +7,7 @@ import functools
 import inspect
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, TypeVar, cast
 
@@ -21,8 +22,9 @@ from astyqueue.dispatch.handlers.handler import (
     wanted_kind,
 )
 from astyqueue.dispatch.handlers.import_path import import_path_of, imported_name
+from astyqueue.dispatch.processes.forwarded_delivery import ForwardedDelivery
 from astyqueue.durations import Duration, as_microseconds
-from astyqueue.errors import AlreadySettled, BadInput, LeaseLost
+from astyqueue.errors import AlreadySettled, BadInput, LeaseLost, NotFound
 from astyqueue.model.message import Message
 from astyqueue.model.validation import check_several
 from astyqueue.queue.delivery.base_delivery import BaseDelivery, running, running_delivery
@@ -36,6 +38,8 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R_co = TypeVar("R_co", covariant=True)
 _log: Final = logging.getLogger("astyqueue.tasks")
+#: Whether this code runs for a batch.
+_batch_runs: Final[ContextVar[bool]] = ContextVar("astyqueue.batch", default=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +153,11 @@ class BaseTask(Generic[P, R_co]):
         for delivery, reason in wrong:
             with contextlib.suppress(LeaseLost, AlreadySettled):
                 delivery.reject(reason)
-        if calls and (result := self._on_batch(calls)) is not None:
+        if not calls:
+            return
+        with _in_batch():
+            result = self._on_batch(calls)
+        if result is not None:
             refuse_unfinished(result)
             self._drop(result, deliveries[0])
 
@@ -159,7 +167,8 @@ class BaseTask(Generic[P, R_co]):
             with contextlib.suppress(LeaseLost, AlreadySettled):
                 await delivery.reject(reason)
         if calls:
-            result: object = await cast("Awaitable[object]", self._on_batch(calls))
+            with _in_batch():
+                result: object = await cast("Awaitable[object]", self._on_batch(calls))
             refuse_unfinished(result)
             self._drop(result, deliveries[0])
 
@@ -195,10 +204,42 @@ class BaseSending(Generic[P]):
     def _message(self, call: Call[P]) -> Message:
         return replace(self._options, body=call.body)
 
+    def _leaves_queue_of(self, delivery: BaseDelivery) -> bool:
+        """Whether a follow-up of this delivery goes to another queue; BadInput for one in a child process, if so."""
+        name, queue = self._task.name, self._task.options.queue
+        leaves = delivery.message_id.queue != queue
+        if leaves and isinstance(delivery, ForwardedDelivery):
+            message = (
+                f"a task in a process sends follow-ups to its own queue only, and {name} has queue {queue}: "
+                'run this task with kind="thread", or use send, which does not wait for the ack'
+            )
+            raise BadInput(message)
+        return leaves
+
 
 def name_of(function: Callable[..., object]) -> str:
     """The module and the qualified name of a function, as in a worker that imports the module."""
     return f"{imported_name(function.__module__)}.{function.__qualname__}"
+
+
+@contextlib.contextmanager
+def _in_batch() -> Iterator[None]:
+    token = _batch_runs.set(True)
+    try:
+        yield
+    finally:
+        _batch_runs.reset(token)
+
+
+def delivery_of_running_task() -> BaseDelivery:
+    """The delivery of the running task, whether its calls are awaited or not; NotFound where there is not just one."""
+    if _batch_runs.get():
+        message = (
+            "a batch has no current delivery, each call has its own: use call.delivery; a follow-up is "
+            "call.delivery.then(task.message(...)), with queue= for another queue"
+        )
+        raise NotFound(message)
+    return running_delivery()
 
 
 def current_delivery() -> Delivery:
@@ -206,6 +247,6 @@ def current_delivery() -> Delivery:
 
     Works in tasks and in functions they call, in the same thread. In an `async def` task what settles it is awaited:
     `astyqueue.aio.current_delivery()` is the same delivery with that type. NotFound where no task runs for a message,
-    as in a task that was called directly.
+    as in a task that was called directly, and in one that handles batches.
     """
-    return cast("Delivery", running_delivery())
+    return cast("Delivery", delivery_of_running_task())

@@ -39,7 +39,10 @@ class CallInBatch(Generic[T, D]):
     def delivery(self) -> D:
         """Its delivery, to settle it apart from the others of the batch; NotFound if the task was called directly."""
         if self._delivery is None:
-            message = "no message is behind this call: the task was called directly"
+            message = (
+                "this call came with no message, because the task was called directly: in a test, call the function "
+                "that it decorates (__wrapped__) with [BatchedCall(argument, delivery)]"
+            )
             raise NotFound(message)
         return self._delivery
 

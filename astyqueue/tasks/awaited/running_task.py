@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from astyqueue.aio.delivery import Delivery
 from astyqueue.errors import NotFound
-from astyqueue.queue.delivery.base_delivery import running_delivery
+from astyqueue.tasks.base_task import delivery_of_running_task
 from astyqueue.tasks.batched_call import CallInBatch
 
 T = TypeVar("T")
@@ -17,9 +17,9 @@ BatchedCall = CallInBatch[T, Delivery]
 def current_delivery() -> Delivery:
     """What the running `async def` task runs for: its id, attempt and so on; what settles it is awaited.
 
-    NotFound where no such task runs for a message.
+    NotFound where no such task runs for a message, and in one that handles batches.
     """
-    delivery = running_delivery()
+    delivery = delivery_of_running_task()
     if not isinstance(delivery, Delivery):
         message = "this task is not async: astyqueue.current_delivery() has its delivery"
         raise NotFound(message)

@@ -53,7 +53,8 @@ class Task(BaseTask[P, R_co]):
     async def then(self, *args: P.args, **kwargs: P.kwargs) -> None:
         """Send a call with these arguments when the running task is acked, and only then: see `Delivery.then`.
 
-        NotFound where no task runs for a message.
+        NotFound where no task runs for a message, and in a batch, where each call has a delivery. BadInput in a child
+        process if the task has another queue.
         """
         await self.using().then(*args, **kwargs)
 
@@ -120,8 +121,8 @@ class Sending(BaseSending[P]):
 
     async def then(self, *args: P.args, **kwargs: P.kwargs) -> None:
         """Send a call with these options when the running task is acked; see `Task.then`."""
-        delivery, name = current_delivery(), self._task.options.queue
-        queue = None if delivery.message_id.queue == name else await self._opened(name)
+        delivery = current_delivery()
+        queue = await self._opened(self._task.options.queue) if self._leaves_queue_of(delivery) else None
         delivery.then(self.message(*args, **kwargs), queue=queue)
 
     async def send_many(self, calls: Iterable[Call[P]]) -> SendReport:

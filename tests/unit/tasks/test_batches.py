@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
-from astyqueue import BatchedCall, aio
+from astyqueue import BatchedCall, aio, current_delivery
 from astyqueue.errors import BadInput, BadSetting, NotFound
 from astyqueue.tasks import App
 from astyqueue.tasks.awaited.app import App as AwaitedApp
@@ -70,6 +70,43 @@ def test_an_async_task_gets_batches_on_the_event_loop(app: App) -> None:
     run(app, 4)
     assert [len(each) for each in batches] == [2, 2]
     assert app.open("rows").counts().total == 0
+
+
+@pytest.mark.parametrize("awaited", [False, True], ids=["thread", "asyncio"])
+def test_a_batch_has_a_delivery_for_each_call_and_no_current_one(app: App, *, awaited: bool) -> None:
+    told, followed = list[str](), list[int]()
+
+    def insert(calls: list[BatchedCall[int]]) -> None:
+        for refused in (lambda: after.then(1), current_delivery, aio.current_delivery):
+            with pytest.raises(NotFound) as caught:
+                refused()
+            told.append(str(caught.value))
+        for call in calls:
+            call.delivery.then(after.message(call.argument))
+
+    async def insert_awaited(calls: list[aio.BatchedCall[int]]) -> None:
+        insert(calls)  # type: ignore[arg-type]  # `then` is the same for both
+
+    function: Callable[..., object] = insert_awaited if awaited else insert
+    task = app.task(queue="rows", name="insert", batch=(2, "1h"))(function)
+
+    @app.task(queue="rows")
+    def after(number: int) -> None:
+        followed.append(number)
+
+    task.send_many(task.call(number) for number in (1, 2))
+    run(app, 4)
+    assert sorted(followed) == [1, 2]
+    assert (
+        told
+        == [
+            (
+                "a batch has no current delivery, each call has its own: use call.delivery; a follow-up is "
+                "call.delivery.then(task.message(...)), with queue= for another queue"
+            )
+        ]
+        * 3
+    )
 
 
 def test_a_worker_of_an_awaited_app_runs_batches_in_the_loop_of_its_caller(place: Place) -> None:
@@ -166,7 +203,7 @@ def test_arguments_are_checked_where_they_are_sent(app: App) -> None:
 def test_a_direct_call_is_a_batch_of_one_without_a_delivery(app: App) -> None:
     @app.task(batch=(4, "1h"))
     def insert(calls: list[BatchedCall[str]]) -> list[str]:
-        with pytest.raises(NotFound, match="the task was called directly"):
+        with pytest.raises(NotFound, match="the task was called directly: in a test, call the function"):
             calls[0].delivery.ack()
         return [call.argument for call in calls]
 

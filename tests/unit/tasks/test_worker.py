@@ -14,8 +14,10 @@ from typing import Unpack, cast
 import pytest
 
 from astyqueue import aio
+from astyqueue.dispatch.processes.forwarded_delivery import Values, arrived, crossing
 from astyqueue.errors import BadInput, BadSetting, NotFound, Reject, Retry
 from astyqueue.model.views import DeadLetter
+from astyqueue.queue.delivery.base_delivery import running
 from astyqueue.tasks import App, current_delivery
 from astyqueue.tasks.app_worker import WorkerOptions
 from tests.support.places import Place
@@ -120,6 +122,26 @@ def test_a_task_runs_in_a_child_process_which_may_send_others(tmp_path: Path) ->
     (first, one, _), (second, other, _) = (line.split() for line in notes.read_text(encoding="utf-8").splitlines())
     assert (first, one) == (second, other)
     assert int(first) != os.getpid()
+
+
+def never(call: str, _: Values) -> Values:
+    raise AssertionError(call)
+
+
+def test_a_task_in_a_child_process_is_told_how_to_send_a_call_to_another_queue(app: App) -> None:
+    @app.task(queue="elsewhere", name="bill")
+    def bill() -> None:
+        pass
+
+    app.open("emails").send("one")
+    [delivery] = app.open("emails").receive(1)
+    with running(arrived(crossing(delivery), ask=never)), pytest.raises(BadInput) as caught:
+        bill.then()
+    assert str(caught.value) == (
+        "a task in a process sends follow-ups to its own queue only, and bill has queue elsewhere: "
+        'run this task with kind="thread", or use send, which does not wait for the ack'
+    )
+    assert "elsewhere" not in app.core.connected().queues()
 
 
 def test_the_child_processes_of_a_worker_are_replaced_as_its_options_say(tmp_path: Path) -> None:
