@@ -100,13 +100,14 @@ class Reconciled:
     """The result of reconciling, by name of schedule; `current` is False if another release is current.
 
     `saved` were made or changed, `removed` were removed, and `stale` still exist and fire, although they are no longer
-    declared.
+    declared. `unreadable` were left as they are, declared or not, because this process cannot read them.
     """
 
     current: bool
     saved: list[str] = field(default_factory=list)
     removed: list[str] = field(default_factory=list)
     stale: list[str] = field(default_factory=list)
+    unreadable: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +199,7 @@ class _Reconciling:
         self._row = declared_row(core.settings.name)
         self._name = Name(0, 0, ids.of_text(release.program), 0)
         self._release = self._fingerprint()
+        self._reconciled = Reconciled(current=True)
 
     def _fingerprint(self) -> str:
         """A hash of the declarations without defaults: the same in every version of astyqueue."""
@@ -268,25 +270,30 @@ class _Reconciling:
 
     def carry_out(self, record: _Record) -> Steps[Reconciled]:
         """Remove old schedules, then save the declared ones, so that a renamed schedule never exists twice."""
-        done = Reconciled(current=True)
-        removed = (yield from self._remove_all(record.leaving, done)) if self._removes else _Removed()
+        removed = (yield from self._remove_all(record.leaving)) if self._removes else _Removed()
         for name, one in self._declared.items():
             if not (yield from self._is_still_current()):
-                return replace(done, current=False)
+                return replace(self._reconciled, current=False)
             if (yield from self._unless_unreadable(name, self._save(name, one, removed))):
-                done.saved.append(name)
+                self._reconciled.saved.append(name)
         if not self._removes:
-            yield from self._find_stale(record.leaving, done)
-        elif record.leaving and not self._instructions.dry_run:
-            batch = Batch(self._row, (Put(self._name, replace(record, leaving=()).encode()),))
-            yield from compare_and_set.replace(batch, self._name, record.encode())
-        return done
+            yield from self._find_stale(record.leaving)
+        elif not self._instructions.dry_run:
+            yield from self._record_removed(record)
+        return self._reconciled
 
     @property
     def _removes(self) -> bool:
         return self._order is not None or self._instructions.prunes
 
-    def _remove_all(self, names: tuple[str, ...], done: Reconciled) -> Steps[_Removed]:
+    def _record_removed(self, record: _Record) -> Steps[None]:
+        """Record that all are removed that no longer are declared, but for those that a later start has to read."""
+        leaving = tuple(name for name in record.leaving if name in self._reconciled.unreadable)
+        if leaving != record.leaving:
+            batch = Batch(self._row, (Put(self._name, replace(record, leaving=leaving).encode()),))
+            yield from compare_and_set.replace(batch, self._name, record.encode())
+
+    def _remove_all(self, names: tuple[str, ...]) -> Steps[_Removed]:
         """Remove these schedules if code declared them; returns what they leave to the new ones."""
         left = _Removed()
         for name in names:
@@ -294,22 +301,24 @@ class _Reconciling:
                 break
             removed = yield from self._unless_unreadable(name, self._remove(name))
             if removed is not None:
-                done.removed.append(name)
+                self._reconciled.removed.append(name)
                 left.add(removed, self._core.process.now())
         return left
 
-    def _find_stale(self, names: tuple[str, ...], done: Reconciled) -> Steps[None]:
+    def _find_stale(self, names: tuple[str, ...]) -> Steps[None]:
+        """Find which of these still fire, and log them."""
+        stale = self._reconciled.stale
         for name in names:
             if (yield from self._unless_unreadable(name, self._of_code(name))) is not None:
-                done.stale.append(name)
-        if done.stale:
+                stale.append(name)
+        if stale:
             log_event(
                 _log,
                 logging.WARNING,
                 "undeclared_schedules_fire",
                 queue=self._core.settings.name,
                 program=self._program,
-                schedules=",".join(done.stale),
+                schedules=",".join(stale),
                 remedy="astyqueue schedules reconcile APP --prune, or App(release=...) to remove them at each deploy",
             )
 
@@ -319,6 +328,7 @@ class _Reconciling:
             return (yield from steps)
         except Undecodable as error:
             log_event(_log, logging.WARNING, "schedule_left_alone", schedule=name, row=error.row, error=error)
+            self._reconciled.unreadable.append(name)
             return None
 
     def _is_still_current(self) -> Steps[bool]:

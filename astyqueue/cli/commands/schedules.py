@@ -6,7 +6,6 @@ import json
 from typing import TYPE_CHECKING, Any, Final
 
 import click
-from click.core import ParameterSource
 
 from astyqueue.cli.config import Deliberate
 from astyqueue.cli.context import Session, json_option, on_store, url_option, verbose_option
@@ -21,6 +20,7 @@ _DID: Final = {
     "removed": ("removed", "would remove"),
     "saved": ("saved", "would save"),
     "stale": ("left (--prune removes it)", "would leave (--prune removes it)"),
+    "unreadable": ("left (it cannot be read)", "would leave (it cannot be read)"),
 }
 
 if TYPE_CHECKING:
@@ -233,18 +233,13 @@ def reconcile(
     context: click.Context, /, *, app: str, prune: bool, dry_run: bool, url: str | None, as_json: bool
 ) -> None:
     """Print each change made."""
-    from astyqueue.cli.commands.worker import load_app
+    from astyqueue.cli.commands.worker import is_used, load_app
 
     with load_app(app) as found:
-        if url and (not found.url or context.get_parameter_source("url") is ParameterSource.COMMANDLINE):
+        if url and is_used(context, "url", found.url):
             found.url = url
         done = found.reconcile_all(prune=prune, dry_run=dry_run)
-    changes = [
-        (queue, what, name)
-        for queue, one in done.items()
-        for what in ("removed", "saved", "stale")
-        for name in getattr(one, what)
-    ]
+    changes = [(queue, what, name) for queue, one in done.items() for what in _DID for name in getattr(one, what)]
     for queue, what, name in changes:
         change = f"{_DID[what][dry_run]} schedule {name} of queue {queue}"
         facts = {"queue": queue, "schedule": name, "did": what, "dry_run": dry_run}

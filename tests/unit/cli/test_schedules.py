@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from astyqueue.queue.connection import Connection
 from tests.unit.cli.conftest import Shell
+from tests.unit.schedules.test_unreadable_schedules import StoredSchedule
 
 
 @pytest.mark.every_store
@@ -157,16 +159,23 @@ for name in os.environ["SHOP_DECLARES"].split():
 """
 
 
-@pytest.mark.every_store
-def test_the_declarations_of_an_app_are_made_to_count_and_others_pruned(
-    shell: Shell, connection: Connection, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def reconcile(declares: str, *options: str) -> str:
+@pytest.fixture
+def reconcile(shell: Shell, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+    """Reconciles the schedules of these names; what is printed."""
+
+    def reconciled(declares: str, *options: str) -> str:
         monkeypatch.setenv("SHOP_DECLARES", declares)
         module = f"shop_{secrets.token_hex(4)}"
         folder.joinpath(f"{module}.py").write_text(SHOP)
-        return shell("schedules", "reconcile", f"{module}:app", *options).stdout
+        return shell("schedules", "reconcile", module, *options).stdout
 
+    return reconciled
+
+
+@pytest.mark.every_store
+def test_the_declarations_of_an_app_are_made_to_count_and_others_pruned(
+    shell: Shell, connection: Connection, reconcile: Callable[..., str]
+) -> None:
     assert connection.queues() == ["emails"]
     shell("schedules", "add", "emails", "digest", "--every", "1h")
     assert (
@@ -182,14 +191,24 @@ def test_the_declarations_of_an_app_are_made_to_count_and_others_pruned(
     assert [one["name"] for one in shell.json("schedules", "list", "emails")] == ["digest", "report"]
 
 
-def test_who_deletes_what_code_declares_is_told_that_it_comes_back(
-    shell: Shell, connection: Connection, folder: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_schedule_that_cannot_be_read_is_not_reported_as_the_app_declares_it(
+    connection: Connection, reconcile: Callable[..., str]
 ) -> None:
-    assert connection
-    monkeypatch.setenv("SHOP_DECLARES", "report")
-    module = f"shop_{secrets.token_hex(4)}"
-    folder.joinpath(f"{module}.py").write_text(SHOP)
-    shell("schedules", "reconcile", module)
+    reconcile("refund report")
+    stored = StoredSchedule(connection.queue("emails"), "refund")
+    stored.damage()
+    assert (
+        reconcile("report", "--prune", "--dry-run")
+        == "would leave (it cannot be read) schedule refund of queue emails\n"
+    )
+    assert reconcile("report", "--prune") == "left (it cannot be read) schedule refund of queue emails\n"
+    stored.repair()
+    assert reconcile("report", "--prune") == "removed schedule refund of queue emails\n"
+
+
+@pytest.mark.usefixtures("connection")
+def test_who_deletes_what_code_declares_is_told_that_it_comes_back(shell: Shell, reconcile: Callable[..., str]) -> None:
+    reconcile("report")
     assert shell("schedules", "delete", "emails", "report").stdout == (
         "deleted schedule report of queue emails; code declares it, so the next worker to start adds it again\n"
     )
