@@ -14,7 +14,7 @@ from urllib.parse import quote
 from pydantic_core import to_json
 
 from astyqueue.clock import Clock, CorrectedClock
-from astyqueue.errors import BadSetting, Closed, QueueDoesNotExist, QueueNameExists, StoreUnavailable
+from astyqueue.errors import BadSetting, Closed, QueueDoesNotExist, QueueNameExists, StoreUnavailable, saying_how_far
 from astyqueue.ids import IdSource
 from astyqueue.model.body import BODY_BYTES_AT_MOST
 from astyqueue.model.envelope import ATTEMPTS_MOST, LEASE_LEAST
@@ -26,10 +26,11 @@ from astyqueue.protocol.settling.outcomes import Release
 from astyqueue.protocol.steps import Steps, run
 from astyqueue.queue.connection import connect
 from astyqueue.queue.delivery.delivery import Delivery
+from astyqueue.queue.producing.producer import CHUNK
 from astyqueue.queue.queue import MessageQueue
 from astyqueue.queue.runtime import QueueRuntime
 from astyqueue.queue_service.local_receipts import PullReceipt, delete, hide
-from astyqueue.queue_service.service import PulledMessage, QueueService
+from astyqueue.queue_service.service import PulledMessage, QueueService, how_far
 from astyqueue.units import SECOND
 
 #: The environment variable with the directory of a `FileQueueService` that gives none.
@@ -81,8 +82,11 @@ class _StoredQueueService(QueueService):
         return f"{self._url}#{name}"
 
     def _push(self, name: str, bodies: list[str]) -> list[str]:
-        with self._queue(name) as queue, self._pushing:
-            return [str(sent) for sent in queue.send_many(bodies).ids]
+        ids: list[str] = []
+        with saying_how_far(lambda: how_far(len(ids), len(bodies))), self._queue(name) as queue, self._pushing:
+            for first in range(0, len(bodies), CHUNK):
+                ids += map(str, queue.send_many(bodies[first : first + CHUNK]).ids)
+        return ids
 
     def _pull(self, name: str, wait: int) -> PulledMessage | None:
         until = self._clock.monotonic() + wait * SECOND

@@ -63,7 +63,10 @@ class QueueService(ABC):
         return self._push(check_name(queue), [check_body(body)])[0]
 
     def push_many(self, queue: str, bodies: Iterable[str]) -> list[str]:
-        """Append messages in this order and return their ids; not one transaction: an error may come after a part."""
+        """Append messages in this order and return their ids.
+
+        Not one transaction: an error that comes after a part says how many messages were pushed before it.
+        """
         several = check_several(bodies, "push_many pushes several bodies", "give a list of them, or push one by push")
         checked = [check_body(body, f"body number {number}") for number, body in enumerate(several, 1)]
         return self._push(check_name(queue), checked)
@@ -177,6 +180,11 @@ def check_receipt(receipt: object) -> str:
     if isinstance(receipt, str) and receipt:
         return receipt
     raise not_a_receipt(receipt)
+
+
+def how_far(pushed: int, total: int) -> str:
+    """How many messages a push appended before an error, for that error; empty for none."""
+    return f"The first {pushed} of {total} messages were pushed before that" if pushed else ""
 
 
 def not_a_receipt(receipt: object) -> BadInput:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Final
 
 from astyqueue.errors import (
@@ -13,8 +14,9 @@ from astyqueue.errors import (
     QueueNameExists,
     StoreError,
     StoreUnavailable,
+    saying_how_far,
 )
-from astyqueue.queue_service.service import BODY_MOST, PulledMessage, QueueService, not_a_receipt
+from astyqueue.queue_service.service import BODY_MOST, PulledMessage, QueueService, how_far, not_a_receipt
 
 try:
     import boto3
@@ -80,9 +82,10 @@ class SQSQueueService(QueueService):
         with self._queue(name) as url:
             for batch in _batches(bodies):
                 entries = [{"Id": str(place), "MessageBody": body} for place, body in enumerate(batch)]
-                answer = self._client.send_message_batch(QueueUrl=url, Entries=entries)
+                with saying_how_far(partial(how_far, len(ids), len(bodies))), _errors(name):
+                    answer = self._client.send_message_batch(QueueUrl=url, Entries=entries)
                 if failed := answer.get("Failed"):
-                    message = f"queue {name!r}: SQS refused {len(failed)} of {len(bodies)} messages: {failed[0]}"
+                    message = f"queue {name!r}: SQS refused {_refused(failed, len(ids), len(batch), len(bodies))}"
                     raise StoreError(message)
                 sent = {int(one["Id"]): str(one["MessageId"]) for one in answer["Successful"]}
                 ids += [sent[place] for place in range(len(batch))]
@@ -162,6 +165,23 @@ def _translated(error: ClientError, name: str, receipt: str) -> AstyqueueError:
     if error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0) >= _SERVER_FAULT:
         return OutcomeUnknown(f"SQS failed, so the request may or may not have been carried out: {error}")
     return StoreError(f"SQS refused the request: {error}")
+
+
+def _refused(failed: list[dict[str, Any]], before: int, batch: int, total: int) -> str:
+    """Which messages of a batch SQS refused and why, which were pushed, and which to push again.
+
+    `before` messages were pushed before this batch, and those of the `total` behind it were not tried.
+    """
+    reason = ": ".join(filter(None, (failed[0].get("Code"), failed[0].get("Message"))))
+    if total == 1:
+        return f"the message ({reason})"
+    tried = before + batch
+    again = f"number {', '.join(str(before + 1 + place) for place in sorted(int(one['Id']) for one in failed))}"
+    came = f"{tried - len(failed)} of {total} were pushed"
+    if tried < total:
+        again += f" and all from number {tried + 1} on"
+        came += f", {total - tried} were not tried"
+    return f"{len(failed)} of the {batch} messages of a batch ({reason}); {came}: push {again} again"
 
 
 def _code(error: ClientError) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import socket
 import sys
@@ -97,6 +98,65 @@ def test_an_error_of_the_server_is_one_of_ours(status: int, code: str, text: str
         service.push("orders", "a book")
     assert type(raised.value) is error
     assert raised.value.__cause__ is not None
+
+
+def batches(count: int, *, refuses: int = 0, fails_at: int = 0) -> Answers:
+    """A queue that refuses message `refuses` of `count`, and fails at request `fails_at`; both count from 1."""
+    seen: list[dict[str, Any]] = []
+
+    def answer(verb: str, request: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+        if verb == "GetQueueUrl":
+            return 200, {"QueueUrl": "http://sqs/orders"}
+        seen.append(request)
+        if len(seen) == fails_at:
+            return 403, {"__type": "AccessDeniedException", "message": "not yours"}
+        refused = [entry for entry in request["Entries"] if entry["MessageBody"] == f"body {refuses} of {count}"]
+        return 200, {
+            "Successful": [
+                {
+                    **entry,
+                    "MessageId": "m",
+                    "MD5OfMessageBody": hashlib.md5(entry["MessageBody"].encode(), usedforsecurity=False).hexdigest(),
+                }
+                for entry in request["Entries"]
+                if entry not in refused
+            ],
+            "Failed": [
+                {"Id": one["Id"], "Code": "InternalError", "Message": "try later", "SenderFault": False}
+                for one in refused
+            ],
+        }
+
+    return answer
+
+
+def bodies(count: int) -> list[str]:
+    return [f"body {number} of {count}" for number in range(1, count + 1)]
+
+
+@pytest.mark.parametrize(
+    ("count", "refused", "told"),
+    [
+        (35, 14, "19 of 35 were pushed, 15 were not tried: push number 14 and all from number 21 on again"),
+        (35, 33, "34 of 35 were pushed: push number 33 again"),
+        (1, 1, "SQS refused the message (InternalError: try later)"),
+    ],
+)
+def test_an_error_says_which_messages_were_refused_and_which_were_not_tried(
+    count: int, refused: int, told: str
+) -> None:
+    with answering(batches(count, refuses=refused)) as service, pytest.raises(StoreError) as raised:
+        service.push_many("orders", bodies(count))
+    assert str(raised.value).endswith(told)
+
+
+@pytest.mark.parametrize(
+    ("fails_at", "told"), [(1, "not yours"), (3, "The first 20 of 35 messages were pushed before that")]
+)
+def test_an_error_of_a_request_says_how_many_messages_were_pushed_before(fails_at: int, told: str) -> None:
+    with answering(batches(35, fails_at=fails_at)) as service, pytest.raises(StoreError) as raised:
+        service.push_many("orders", bodies(35))
+    assert str(raised.value).endswith(told)
 
 
 NOT_HIDDEN = "Reason: Message does not exist or is not available for visibility timeout change."

@@ -7,8 +7,11 @@ from typing import Any, Final
 
 import pytest
 
-from astyqueue.errors import BadInput, NotFound, QueueDoesNotExist, QueueNameExists
+from astyqueue.errors import BadInput, NotFound, QueueDoesNotExist, QueueNameExists, StoreFull
+from astyqueue.protocol.steps import Request, Send
 from astyqueue.queue_service import PulledMessage, QueueService
+from astyqueue.store import Store
+from astyqueue.testing.faults import Faulty
 from tests.queue_service.conftest import Flavour, Memory
 
 #: A visibility timeout, in seconds: next to it, the real time that passes during a test does not count.
@@ -335,6 +338,36 @@ def test_a_body_that_sqs_does_not_take_is_refused_by_every_flavour(service: Queu
     with pytest.raises(BadInput, match="body"):
         service.push_many("orders", ["a book", body])
     assert service.pull("orders") is None
+
+
+class FullAt(Faulty):
+    """Has no space left for the message of this body."""
+
+    def __init__(self, store: Store, body: str) -> None:
+        super().__init__(store)
+        self._body = body.encode()
+
+    def perform(self, request: Request) -> object:
+        if isinstance(request, Send) and any(
+            self._body in put.value for batch in request.batches for put in batch.puts
+        ):
+            message = "disk full"
+            raise StoreFull(message)
+        return super().perform(request)
+
+
+@pytest.mark.parametrize(
+    ("full_at", "told"),
+    [(7, "disk full"), (1_500, "disk full. The first 1000 of 2500 messages were pushed before that")],
+)
+def test_an_error_says_how_many_messages_were_pushed_before_it(memory: Memory, full_at: int, told: str) -> None:
+    service = memory.open()
+    service.create("orders")
+    store = service._store  # type: ignore[attr-defined]  # noqa: SLF001 - the store that runs out of space
+    service._store = FullAt(store, f"body {full_at} ")  # type: ignore[attr-defined]  # noqa: SLF001 - the same
+    with pytest.raises(StoreFull) as raised:
+        service.push_many("orders", [f"body {number} " for number in range(2_500)])
+    assert str(raised.value) == told
 
 
 def test_a_body_that_is_refused_is_not_in_the_error(memory: Memory) -> None:
