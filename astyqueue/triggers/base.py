@@ -77,6 +77,13 @@ def not_anchored(trigger: Trigger, instead: str = "") -> BadInput:
     return BadInput(f"{trigger} is not anchored, so it has no occurrences yet: {remedy}")
 
 
+def wrong_end(start_us: int | None, end_us: int | None) -> str:
+    """The problem of a trigger that ends before it starts; empty if it does not."""
+    if start_us is None or end_us is None or start_us <= end_us:
+        return ""
+    return "end is before start, so there would be no occurrence: give an end after the start, or leave it out"
+
+
 def _plain(value: object) -> JsonValue:
     """A field's value as JSON."""
     if isinstance(value, Value):

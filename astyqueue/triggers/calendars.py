@@ -51,7 +51,7 @@ class Days(Calendar):
         written = [days] if isinstance(days, str) else days
         self._fill(days=tuple(sorted({_spelled(day) for day in written})), zone=zone_named(zone))
         if not self.days:
-            problem = "Days takes at least one day"
+            problem = 'Days takes at least one day, such as "2026-12-25"'
             raise BadInput(problem)
 
     def free(self, moment: int) -> int:

@@ -26,7 +26,7 @@ class AnyOf(Trigger):
         """BadInput without triggers."""
         self._fill(triggers=triggers)
         if not triggers or not all(isinstance(trigger, Trigger) for trigger in triggers):
-            problem = "AnyOf takes one trigger or more"
+            problem = 'AnyOf takes one trigger or more: give it some, such as AnyOf(Every("1h"), Cron("0 9 * * *"))'
             raise BadInput(problem)
 
     def after(self, moment: int) -> int | None:

@@ -38,7 +38,7 @@ class Triggers:
         name is taken.
         """
         if name in self._own:
-            problem = f"a trigger named {name!r} is registered already"
+            problem = f"a trigger named {name!r} is registered already: give another name"
             raise BadInput(problem)
 
         def registered(occurrences: Occurrences) -> Callable[..., Custom]:

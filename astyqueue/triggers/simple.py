@@ -9,7 +9,7 @@ from typing import ClassVar, Final
 
 from astyqueue.durations import LATEST, Duration, as_microseconds, instant_of
 from astyqueue.errors import BadInput
-from astyqueue.triggers.base import Trigger, not_anchored
+from astyqueue.triggers.base import Trigger, not_anchored, wrong_end
 from astyqueue.units import SECOND
 
 #: The shortest interval: more frequent occurrences would be late before a process could fire them.
@@ -120,9 +120,7 @@ class Every(Trigger):
             return "jitter is at most the interval, so that no occurrence overtakes the next"
         if self.start_us is not None and self.delay_us is not None:
             return "Every starts at a moment (start=) or after a delay, not both"
-        if self.start_us is not None and self.end_us is not None and self.end_us < self.start_us:
-            return "end is before start: there would be no occurrence"
-        return ""
+        return wrong_end(self.start_us, self.end_us)
 
 
 def drawn(seed: str, occurrence: int, *, below: int) -> int:

@@ -8,7 +8,7 @@ from typing import ClassVar, Self, TypeVar
 
 from astyqueue.durations import LATEST, instant_of
 from astyqueue.errors import BadInput
-from astyqueue.triggers.base import Trigger, not_anchored
+from astyqueue.triggers.base import Trigger, not_anchored, wrong_end
 from astyqueue.triggers.cron.matcher import Fields
 from astyqueue.triggers.cron.parser import Form, read_expression
 from astyqueue.triggers.cron.timezone import END, Stretch, stretches, zone_named
@@ -132,7 +132,6 @@ def _checked(cron: C) -> C:
     if cron.count is not None and not (type(cron.count) is int and 1 <= cron.count <= MOST_COUNTED):
         problem = f"count is {cron.count!r}: give the number of occurrences, from 1 to {MOST_COUNTED}"
         raise BadInput(problem)
-    if cron.start_us is not None and cron.end_us is not None and cron.end_us < cron.start_us:
-        problem = "end is before start: there would be no occurrence"
+    if problem := wrong_end(cron.start_us, cron.end_us):
         raise BadInput(problem)
     return cron

@@ -138,15 +138,13 @@ class Fields:
 @lru_cache(maxsize=4_096)
 def _days(fields: Fields, year: int, month: int) -> tuple[int, ...]:
     """The days of this month that the day fields admit, in order."""
-    weekday_before, length = monthrange(
-        year, month
-    )  # calendar counts from Monday, so this is the day before as counted from Sunday
-    return tuple(day for day in range(1, length + 1) if _admits(fields, day, (weekday_before, length)))
+    # `calendar` counts from Monday, so this is the weekday of the day before as counted from Sunday
+    weekday_before, length = monthrange(year, month)
+    return tuple(day for day in range(1, length + 1) if _admits(fields, day, weekday_before, length))
 
 
-def _admits(fields: Fields, day: int, month: tuple[int, int]) -> bool:
+def _admits(fields: Fields, day: int, weekday_before: int, length: int) -> bool:
     """Whether the day fields admit a day of a month, given the weekday before its first day, and its length."""
-    weekday_before, length = month
     by_day = fields.month_days is not None and (
         day in fields.month_days or (day == length and LAST in fields.month_days)
     )

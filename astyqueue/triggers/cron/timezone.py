@@ -16,9 +16,9 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from astyqueue.clock import instant
 from astyqueue.durations import LATEST
 from astyqueue.errors import BadInput
+from astyqueue.triggers.cron.matcher import DAY
 from astyqueue.units import SECOND
 
-DAY: Final = 86_400
 #: The end of the search for occurrences: no instant may be later.
 END: Final = LATEST // SECOND
 _LAST_YEAR: Final = instant(LATEST).year + 1

@@ -145,9 +145,9 @@ def test_days_may_be_dates_and_are_kept_in_order_and_once() -> None:
 
 
 def test_there_has_to_be_something_to_combine() -> None:
-    with pytest.raises(BadInput, match="AnyOf takes one trigger or more"):
+    with pytest.raises(BadInput, match="AnyOf takes one trigger or more: give it some, such as "):
         AnyOf()
     with pytest.raises(BadInput, match="one calendar or more"):
         Excluding(Cron("@daily"))
-    with pytest.raises(BadInput, match="at least one day"):
+    with pytest.raises(BadInput, match='at least one day, such as "2026-12-25"'):
         Days([])

@@ -158,7 +158,7 @@ def test_a_name_that_is_not_registered_here_is_named() -> None:
 
 
 def test_a_name_is_taken_once() -> None:
-    with pytest.raises(BadInput, match="registered already"):
+    with pytest.raises(BadInput, match="registered already: give another name"):
         registered().register("after the full hour")
 
 
