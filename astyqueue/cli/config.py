@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import os
 import stat
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from difflib import get_close_matches
@@ -61,6 +62,13 @@ def here() -> Path:
         return Path.cwd()
     except FileNotFoundError:
         return Path()
+
+
+def search_here() -> None:
+    """Have imports search the current directory first."""
+    folder = str(here())
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
 
 
 def defaults(group: click.Group, folder: Path) -> Defaults:

@@ -88,11 +88,16 @@ class Session:
 
     def check(self, name: str, hint: str = "") -> None:
         """Raise NotFound unless there is a queue of this name."""
-        there = self.connection.queues()
-        if name not in there:
-            known = f"there are: {', '.join(there)}" if there else "it has none yet"
-            message = f"this store has no queue {name!r}{hint}; {known}"
-            raise NotFound(message)
+        check_queue(self.connection, name, hint)
+
+
+def check_queue(connection: Connection, name: str, hint: str = "") -> None:
+    """Raise NotFound, with those there are, unless the store has a queue of this name."""
+    there = connection.queues()
+    if name not in there:
+        known = f"there are: {', '.join(there)}" if there else "it has none yet"
+        message = f"this store has no queue {name!r}{hint}; {known}"
+        raise NotFound(message)
 
 
 def on_store(function: Callable[..., None]) -> Callable[..., None]:

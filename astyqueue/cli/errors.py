@@ -48,7 +48,7 @@ class Failure(click.ClickException):
 
 
 @contextmanager
-def told_in_one_line() -> Iterator[None]:
+def errors_in_one_line() -> Iterator[None]:
     """Turn astyqueue's errors, OSError and Ctrl-C into an exit with one line; with `-v`, print the traceback first."""
     try:
         yield

@@ -121,10 +121,18 @@ class BatchedLines(TaskLineHandler):
             self.flush()
 
     def _start(self) -> None:
+        """Start the thread; while the system starts no more, each caller writes what waits and tries again."""
         with self._writing:
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="astyqueue:log", daemon=True)
-                self._thread.start()
+            if self._thread is not None:
+                return
+            thread = threading.Thread(target=self._run, name="astyqueue:log", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError:
+                self._awake = False
+                self.flush()
+            else:
+                self._thread = thread
 
     def _begin_again(self) -> None:
         """Forget, in a forked child, what waits in the parent, which prints it."""

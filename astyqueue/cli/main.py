@@ -11,7 +11,7 @@ import click
 
 from astyqueue.cli.config import PREFIX, defaults, here, name_options, name_source
 from astyqueue.cli.context import FILE, verbose_option
-from astyqueue.cli.errors import ExitCode, Failure, told_in_one_line, warn
+from astyqueue.cli.errors import ExitCode, Failure, errors_in_one_line, warn
 from astyqueue.cli.streams import drop_unread, drop_unwritten, open_closed_streams
 from astyqueue.printable import printable
 
@@ -110,7 +110,7 @@ class Commands(click.Group):
         if isinstance(sys.stdout, io.TextIOWrapper):
             sys.stdout.reconfigure(errors="backslashreplace")
         warn()
-        with told_in_one_line():
+        with errors_in_one_line():
             try:
                 result: object = super().invoke(ctx)
             except click.BadParameter as error:

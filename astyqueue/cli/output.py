@@ -31,8 +31,8 @@ _UNBOUNDED: Final = 1_000
 
 
 @runtime_checkable
-class Told(Protocol):
-    """An object that knows its own JSON form."""
+class HasJson(Protocol):
+    """An object that has a JSON form."""
 
     def as_json(self) -> Record:
         """All fields, as JSON values."""
@@ -140,6 +140,13 @@ class Output:
         return str(value)
 
 
+def output_now(*, as_json: bool) -> Output:
+    """Output of a command that opens no store: ages are computed now."""
+    from astyqueue.clock import SystemClock, instant
+
+    return Output(instant(SystemClock().now()), as_json=as_json)
+
+
 def json_line(record: Record) -> str:
     """One line of JSON: ASCII on a terminal or if stdout cannot encode it, else with all printable characters."""
     writes_all = (sys.stdout.encoding or "").lower().startswith("utf")
@@ -157,7 +164,7 @@ def _print_json(record: Record) -> None:
 
 def _own_json(found: object) -> Record:
     """The JSON form of an object that has one; a mapping is its own."""
-    return found.as_json() if isinstance(found, Told) else cast("Record", found)
+    return found.as_json() if isinstance(found, HasJson) else cast("Record", found)
 
 
 def _cut(line: str) -> str:

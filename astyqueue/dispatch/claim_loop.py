@@ -93,13 +93,13 @@ class ClaimLoop:
                 logging.ERROR,
                 "closed",
                 queue=self._queue.name,
-                hint="its queue was closed before the dispatcher was stopped",
+                hint="stop the dispatcher before you close its queue",
             )
             self._on_end(None)
 
     def _give_up(self, error: AstyqueueError) -> None:
         log_event(
-            logging.CRITICAL, "gone", queue=self._queue.name, error=reason_of(error), hint="the dispatcher is stopped"
+            logging.CRITICAL, "gone", queue=self._queue.name, error=reason_of(error), effect="the dispatcher is stopped"
         )
         self._on_end(error)
 
@@ -159,5 +159,5 @@ def flush(queue: MessageQueue, claimer: Claimer) -> None:
         else:
             claimer.notifier.finish(_HOOK_TIMEOUT)
             return
-    hint = "messages whose outcome is not recorded are handed out again when their leases run out"
-    log_event(logging.ERROR, "outcomes_not_recorded", queue=queue.name, error=reason_of(problem), hint=hint)
+    effect = "messages whose outcome is not recorded are handed out again when their leases run out"
+    log_event(logging.ERROR, "outcomes_not_recorded", queue=queue.name, error=reason_of(problem), effect=effect)

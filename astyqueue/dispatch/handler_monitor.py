@@ -120,7 +120,7 @@ class HandlerMonitor:
         try:
             while self._drained_by is None:
                 self._guarded(self._watch)
-            log_event(logging.INFO, "drain", queues=some(one.name for one in self.subscriptions))
+            log_event(logging.INFO, "drain_begun", queues=some(one.name for one in self.subscriptions))
             for stage in (
                 lambda: self._each(lambda one: one.shut()),
                 self._wait,

@@ -50,7 +50,7 @@ class ServedQueues:
         self._watch = None
         if plan.patterns:
             named = [one.identity for one in plan.subscriptions]
-            self._watch = PatternWatch(plan.patterns, named, self._join, self._part)
+            self._watch = PatternWatch(plan.patterns, named, self._join, self._leave)
             self._watch.look()
 
     def __str__(self) -> str:
@@ -146,7 +146,7 @@ class ServedQueues:
         if self._watch is not None:
             self._watch.close_soon(found)
 
-    def _part(self, queue: QueueIdentity) -> None:
+    def _leave(self, queue: QueueIdentity) -> None:
         """Serve a queue that a pattern had found no longer: it is not in the store any more."""
         self._remove(queue, only_followed=True)
 

@@ -222,13 +222,12 @@ class DeliveryLog:
 
     @log_safely
     def failed(
-        self, delivery: Delivery, handler: Handler, result: tuple[Outcome, BaseException], *, began: int, took: int
+        self, delivery: Delivery, handler: Handler, error: BaseException, *, outcome: Outcome, began: int, took: int
     ) -> None:
         """Log that a handler failed, with its traceback, and the outcome of its message."""
-        outcome, error = result
         facts = {**done_facts(delivery, handler, began, took), "error": reason_of(error)}
         if isinstance(outcome, Release):
-            facts["in"] = length_text(max(0, outcome.due - self._clock.now()))
+            facts["again_in"] = length_text(max(0, outcome.due - self._clock.now()))
         match outcome:
             case Release(state=State.SNOOZED):
                 log_event(logging.INFO, "snooze", **facts)
@@ -261,17 +260,18 @@ class DeliveryLog:
         self,
         delivery: Delivery,
         handler: Handler | None,
-        result: tuple[Outcome, BaseException],
+        error: BaseException,
         *,
+        outcome: Outcome,
         began: int,
         took: int,
         stack: str,
     ) -> None:
         """Log that a handler exceeded its timeout, with its `stack`, and that its message is retried or dead."""
-        outcome, error = result
         facts = {**done_facts(delivery, handler, began, took), "error": reason_of(error)}
-        pause = {"in": length_text(max(0, outcome.due - self._clock.now()))} if isinstance(outcome, Release) else {}
-        log_stacks(logging.WARNING, "stalled", stack, **facts, **pause)
+        if isinstance(outcome, Release):
+            facts["again_in"] = length_text(max(0, outcome.due - self._clock.now()))
+        log_stacks(logging.WARNING, "stalled", stack, **facts)
         if isinstance(outcome, Reject):
             log_event(logging.ERROR, "dead", **facts)
 
@@ -329,7 +329,7 @@ class DeliveryLog:
             logging.WARNING,
             "reclaimed_while_running",
             **_facts(delivery, None),
-            hint="its handler still runs here; its outcome counts for this attempt",
+            effect="its handler still runs here, and its outcome counts for this attempt",
         )
 
     @log_safely
@@ -351,9 +351,9 @@ class DeliveryLog:
         if not self._parked.may_say(task, self._clock.monotonic()):
             return
         hint = (
-            "no worker here has this task"
+            "this worker does not know the task: start one whose app has it, or correct the sender"
             if task
-            else "it names no task (header task), and no handler takes such messages"
+            else "it names no task: send it with the header task, or give a handler without task="
         )
         if self._parked.full:
             hint += "; too many such names: no more are logged for a minute"

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from astyqueue.cli.context import Deletion
     from astyqueue.cli.output import Record
     from astyqueue.model.explanation import Explanation
-    from astyqueue.model.views import Counts, Found
+    from astyqueue.model.views import Counts, Found, Standing
 
 
 @click.command(short_help="Show the first messages of a queue.")
@@ -79,7 +79,7 @@ def _in_a_line(found: Found) -> str:
 
     facts = {"key": found.key, "task": found.headers.get("task"), "problem": found.problem or None}
     parts = {name: text for name, text in facts.items() if text is not None}
-    line = facts_line(f"{iso(found.due) if found.due else '-'} {_words(found)} {found.id}", parts)
+    line = facts_line(f"{iso(found.due) if found.due else '-'} {_words(found.standing)} {found.id}", parts)
     return line if found.problem else f"{line} body={body_of(found)}"
 
 
@@ -154,7 +154,7 @@ def _readable_counts(session: Session) -> tuple[list[tuple[str, Counts]], bool]:
 def _row(found: Found) -> Record:
     return {
         "id": str(found.id),
-        "standing": _words(found),
+        "standing": _words(found.standing),
         "due": found.due,
         "attempts": found.spent,
         "key": found.key,
@@ -167,7 +167,7 @@ def _row(found: Found) -> Record:
 def _in_full(found: Found) -> Record:
     return {
         "id": str(found.id),
-        "standing": _words(found),
+        "standing": _words(found.standing),
         "until": found.until,
         "attempts": found.spent,
         "holder": found.holder or None,
@@ -183,8 +183,8 @@ def _in_full(found: Found) -> Record:
     }
 
 
-def _words(found: Found) -> str:
-    return found.standing.value.replace("_", " ")
+def _words(standing: Standing) -> str:
+    return standing.value.replace("_", " ")
 
 
 def _counted(one: tuple[str, Counts]) -> Record:
@@ -211,8 +211,7 @@ def explain(session: Session, **ids: str) -> None:
 def _lines(found: Explanation) -> Iterator[str]:
     from astyqueue.text import instant_text
 
-    standing = found.standing.value.replace("_", " ") if found.standing else "gone"
-    yield f"{found.id} is {standing}: {found.why}."
+    yield f"{found.id} is {_words(found.standing) if found.standing else 'gone'}: {found.why}."
     if found.life:
         yield ""
     moments = ["" if event.at is None else instant_text(event.at, found.now) for event in found.life]

@@ -12,15 +12,15 @@ import click
 
 from astyqueue.cli.commands.spark import paths_told_plainly, spark_session, told_plainly
 from astyqueue.cli.config import Deliberate
-from astyqueue.cli.context import json_option, named, url_option, verbose_option
+from astyqueue.cli.context import check_queue, json_option, named, url_option, verbose_option
 from astyqueue.cli.errors import ExitCode, Failure
+from astyqueue.cli.output import output_now
 from astyqueue.cli.params import DurationText, Moment
 from astyqueue.errors import NotFound
 from astyqueue.units import SECOND
 
 if TYPE_CHECKING:
     from astyqueue.cli.output import Output
-    from astyqueue.clock import Clock
     from astyqueue.model.settings import Behaviour
     from astyqueue.spark.pipeline.batch import Span
     from astyqueue.spark.pipeline.slo import Objectives
@@ -146,7 +146,7 @@ def run(
     with told_plainly():
         from astyqueue.spark.pipeline.batch import Job, summary
 
-    output, place = _output(as_json=as_json), named(url)
+    output, place = output_now(as_json=as_json), named(url)
     behaviours = _behaviours(place, queues)
     span, objectives = _span(options), _objectives(options)
     wait = as_microseconds(options["wait"])
@@ -195,15 +195,16 @@ def stream(
     **options: Any,  # noqa: ANN401 - the other options above
 ) -> None:
     """Run the stream."""
+    from astyqueue.clock import SystemClock
     from astyqueue.durations import as_microseconds
 
     with told_plainly():
         from astyqueue.spark.pipeline.streaming import Stream
 
-    output, place = _output(as_json=as_json), named(url)
+    output, place = output_now(as_json=as_json), named(url)
     names = list(_behaviours(place, queues))
     asked = _instant(options["since"])
-    since = _clock().now() - _FIRST_RUN_READS if asked is None else asked
+    since = SystemClock().now() - _FIRST_RUN_READS if asked is None else asked
     watermark = f"{as_microseconds(options['watermark'])} microseconds"
     objectives = _objectives(options)
     with spark_session(options["master"], name=_NAME, level="ERROR", settings=_SETTINGS) as spark:
@@ -248,20 +249,7 @@ def stream(
 @verbose_option
 def report_again(*, as_json: bool, out: Path, to: Path, since: datetime | None, until: datetime | None) -> None:
     """Write an HTML report of the tables in a folder. Needs neither a store nor Spark."""
-    _report(_output(as_json=as_json), out, to, since=since and since.date(), until=until and until.date())
-
-
-def _clock() -> Clock:
-    from astyqueue.clock import SystemClock
-
-    return SystemClock()
-
-
-def _output(*, as_json: bool) -> Output:
-    from astyqueue.cli.output import Output
-    from astyqueue.clock import instant
-
-    return Output(instant(_clock().now()), as_json=as_json)
+    _report(output_now(as_json=as_json), out, to, since=since and since.date(), until=until and until.date())
 
 
 def _behaviours(url: str, queues: tuple[str, ...]) -> dict[str, Behaviour]:
@@ -269,13 +257,11 @@ def _behaviours(url: str, queues: tuple[str, ...]) -> dict[str, Behaviour]:
     from astyqueue.queue.connection import connect
 
     with connect(url, create=False) as connection:
-        there = connection.queues()
-        if unknown := set(queues) - set(there):
-            message = f"this store has no queue {', '.join(sorted(unknown))}; there are: {', '.join(there) or 'none'}"
-            raise NotFound(message)
+        for name in queues:
+            check_queue(connection, name)
         found: dict[str, Behaviour] = {}
         passed_over = () if queues else (NotFound,)  # one of all that was dropped since they were listed
-        for name in queues or there:
+        for name in queues or connection.queues():
             with contextlib.suppress(*passed_over):
                 found[name] = connection.existing_queue(name).settings.behaviour
     if not found:

@@ -6,7 +6,7 @@ import json
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import islice
 from typing import IO, TYPE_CHECKING, Final
@@ -23,6 +23,7 @@ from astyqueue.text import counted
 if TYPE_CHECKING:
     from astyqueue.cli.output import Output
     from astyqueue.model.message import Message
+    from astyqueue.queue.producing.producer import SendReport
     from astyqueue.queue.queue import MessageQueue
 
 _STDIN = "-"
@@ -244,6 +245,11 @@ class _Done:
     kept: int = 0
     interrupted_at: int | None = None
 
+    def add(self, report: SendReport) -> None:
+        self.sent += report.sent
+        self.taken += len(report.taken)
+        self.kept += len(report.kept)
+
     def sentence(self, queue: str) -> str:
         earlier = self.taken + self.kept
         others = f"; not sent because the key was taken: {earlier}" if earlier else ""
@@ -285,10 +291,17 @@ class LineSender:
         with tempfile.SpooledTemporaryFile(
             _IN_MEMORY, "w+", encoding="utf-8", errors="surrogateescape", newline="\n"
         ) as spool:
-            for number, line in _numbered(source, since):
-                self._check(number, line)
-                spool.write(f"{number} {line}\n")
-            spool.seek(0)
+            try:
+                for number, line in _numbered(source, since):
+                    self._check(number, line)
+                    spool.write(f"{number} {line}\n")
+                spool.seek(0)
+            except OSError as error:
+                with suppress(OSError):
+                    spool.close()  # which writes again what could not be written
+                room = f"make room in {tempfile.tempdir or 'the temporary folder'}, or set TMPDIR"
+                problem = f"{error}. Nothing was sent: {room}"
+                raise Failure(problem) from error
             yield _read_back(spool)
 
     def _check(self, number: int, line: str) -> None:
@@ -308,23 +321,20 @@ class LineSender:
                 if interrupted():
                     done.interrupted_at = chunk[0][0]
                     break
-                self._send_chunk(chunk, done)
+                done.add(self._sent(chunk, before=done.sent))
         return done
 
-    def _send_chunk(self, chunk: list[tuple[int, str]], done: _Done) -> None:
+    def _sent(self, chunk: list[tuple[int, str]], *, before: int) -> SendReport:
         first = chunk[0][0]
         try:
-            report = self._queue.send_many(self._made(line) for _, line in chunk)
+            return self._queue.send_many(self._made(line) for _, line in chunk)
         except AstyqueueError as error:
             message = (
-                f"{error}. {counted(done.sent, 'message')} had been sent before, "
+                f"{error}. {counted(before, 'message')} had been sent before, "
                 f"and some of lines {first} to {chunk[-1][0]} may have been: "
                 f"check the queue, or continue with --from-line {first}, which may send those again"
             )
             raise Failure(message, code_of(type(error))) from error
-        done.sent += report.sent
-        done.taken += len(report.taken)
-        done.kept += len(report.kept)
 
 
 def _numbered(source: IO[str], since: int) -> Iterator[tuple[int, str]]:
@@ -340,6 +350,9 @@ def _numbered(source: IO[str], since: int) -> Iterator[tuple[int, str]]:
     except UnicodeDecodeError as error:
         problem = f"after line {number}: {error}: lines must be UTF-8. Nothing was sent"
         raise BadInput(problem) from error
+    except OSError as error:
+        problem = f"after line {number}: {error}. Nothing was sent"
+        raise Failure(problem) from error
 
 
 def _read_back(spool: IO[str]) -> Iterator[tuple[int, str]]:

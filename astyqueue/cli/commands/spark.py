@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from astyqueue.cli.config import Deliberate
-from astyqueue.cli.context import Session, interruption, json_option, named, url_option, verbose_option
+from astyqueue.cli.context import check_queue, interruption, json_option, named, url_option, verbose_option
 from astyqueue.cli.errors import ExitCode, Failure, code_of, is_verbose, trace_if_verbose
-from astyqueue.cli.output import Output, progress_bar
+from astyqueue.cli.output import Output, output_now, progress_bar
 from astyqueue.text import counted
 
 if TYPE_CHECKING:
@@ -56,18 +56,16 @@ def _on_spark(function: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(function)
     def command(*arguments: Any, url: str | None, as_json: bool, master: str | None, **options: Any) -> None:  # noqa: ANN401 - the command's own
-        from astyqueue.clock import SystemClock, instant
-
         start = functools.partial(spark_session, master, name="astyqueue")
         with told_plainly():
-            function(start, named(url), Output(instant(SystemClock().now()), as_json=as_json), *arguments, **options)
+            function(start, named(url), output_now(as_json=as_json), *arguments, **options)
 
     text = "Where Spark runs: local[4], spark://host:7077, or sc://host:15002 for a Connect server. [default: local[*]]"
     option = click.option("--master", envvar="ASTYQUEUE_SPARK_MASTER", metavar="MASTER", help=text, show_envvar=True)
     return verbose_option(json_option(url_option(option(command))))
 
 
-def _check(url: str, output: Output, queue: str, *, create: bool = False, hint: str = "") -> None:
+def _check(url: str, queue: str, *, create: bool = False, hint: str = "") -> None:
     """Check that the queue exists, or create it, before Spark starts, because starting it is slow."""
     from astyqueue.queue.connection import connect
 
@@ -75,7 +73,7 @@ def _check(url: str, output: Output, queue: str, *, create: bool = False, hint: 
         if create:
             connection.queue(queue)
         else:
-            Session(connection, output).check(queue, hint)
+            check_queue(connection, queue, hint)
 
 
 def _sink_options(function: Callable[..., None]) -> Callable[..., None]:
@@ -140,7 +138,7 @@ def enqueue(start: Start, url: str, output: Output, *, files: tuple[Path, ...], 
     queue, kind = options["queue"], options.pop("kind")
     how = {name: options.pop(name) for name in ("infer", "merge")}
     readings = [SourceFile.of(file, kind, **how) for file in files]
-    _check(url, output, queue, create=options["create"], hint=" (--create creates it)")
+    _check(url, queue, create=options["create"], hint=" (--create creates it)")
     path = options.pop("manifest") or Path(f"{queue}.enqueued.json")
     sink = {name: str(value) for name, value in options.items() if value} | {"url": everywhere(url)}
     manifest = Manifest.load(path, {"store": place_of(sink["url"]), "queue": queue, "id_column": options["id_column"]})
@@ -189,7 +187,7 @@ def redrive(start: Start, url: str, output: Output, *, queue: str, where: str, *
     """
     from astyqueue.spark.redrive import RedriveByQuery
 
-    _check(url, output, queue)
+    _check(url, queue)
     with start() as spark:
         query = RedriveByQuery(spark, url, queue, where=where)
         if options["apply"]:

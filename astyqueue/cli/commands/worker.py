@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 from click.core import ParameterSource
 
-from astyqueue.cli.config import here
+from astyqueue.cli.config import here, search_here
 from astyqueue.cli.context import FILE, url_option, verbose_option
 from astyqueue.cli.errors import ExitCode, Failure, trace_if_verbose
 from astyqueue.cli.params import Address, ByteSize, DurationText, Limits, Weights
@@ -250,12 +250,12 @@ def worker(
     if supervised is None and (processes is not None or reload):
         context.exit(_supervise(app, processes or 1, spool=spool, reload=reload, **options))
     if file := context.meta.get(FILE):
-        log_event(logging.INFO, "options", file=file)
+        log_event(logging.INFO, "options_read", file=file)
     sys.setswitchinterval(_SWITCH_AFTER)
     found = load_app(app)
-    if url and (not found.url or context.get_parameter_source("url") is ParameterSource.COMMANDLINE):
+    if url and is_used(context, "url", found.url):
         found.url = url
-    if spool and (not found.spool or context.get_parameter_source("spool") is ParameterSource.COMMANDLINE):
+    if spool and is_used(context, "spool", found.spool):
         found.spool = spool
     _warn_of_memory(found)
     try:
@@ -370,10 +370,15 @@ def _logged_spool(app: App) -> Path | None:
     folder = app.spool.directory
     try:
         waiting = {name: fact for name, fact in backlog_of(folder).as_json().items() if fact is not None}
-        log_event(logging.INFO, "spool", folder=folder, **waiting)
+        log_event(logging.INFO, "spool_backlog", folder=folder, **waiting)
     except (JournalError, OSError) as error:
-        log_event(logging.WARNING, "spool", folder=folder, error=reason_of(error))
+        log_event(logging.WARNING, "spool_backlog", folder=folder, error=reason_of(error))
     return folder
+
+
+def is_used(context: click.Context, option: str, own: object) -> bool:
+    """Whether an option is used for an app that has its `own`: only the command line beats that."""
+    return not own or context.get_parameter_source(option) is ParameterSource.COMMANDLINE
 
 
 def load_app(place: str) -> App:
@@ -400,9 +405,7 @@ def load_app(place: str) -> App:
 
 
 def _module(name: str) -> ModuleType:
-    folder = str(here())
-    if folder not in sys.path:
-        sys.path.insert(0, folder)
+    search_here()
     try:
         return importlib.import_module(name)
     except (Exception, SystemExit) as error:  # a script without a main guard may exit

@@ -66,7 +66,8 @@ class HealthServer(ThreadingHTTPServer):
         try:
             super().__init__(address, _Request)
         except OSError as error:
-            message = f"cannot listen at {address[0]}:{address[1]} for --health: {error.strerror or error}"
+            why = f"{error.strerror or error}; give another port"
+            message = f"cannot listen at {address[0]}:{address[1]} for --health: {why}"
             raise Failure(message, ExitCode.BAD_INPUT) from error
 
     def start(self) -> None:

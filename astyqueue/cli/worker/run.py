@@ -66,7 +66,7 @@ class MemoryWatch:
             pause.wait(clock.monotonic() + _BEGUN_EVERY)
         while (size := resident_bytes()) <= self._limit:
             pause.wait(clock.monotonic() + _MEMORY_EVERY)
-        log_event(logging.WARNING, "max_rss", resident=size, limit=self._limit)
+        log_event(logging.WARNING, "max_rss_exceeded", resident_bytes=size, limit_bytes=self._limit)
         self._end()
 
 
@@ -121,19 +121,18 @@ class WorkerRun:
         threading.Thread(target=_exit_later, name="astyqueue:stall", daemon=True).start()
 
     def until_ended(self) -> int | None:
-        """Run; returns a code to exit with at once, None to end as usual, or DONE.
+        """Run; returns AGAIN to be started again, None to end as usual, or DONE.
 
         With DONE too it ends as usual, but threads may run on for handlers that were given up: they are not waited for.
+        After a second signal or a stall it exits here: what is in a spool is on the disk, so nothing waits for that.
         """
         gc.collect()
         gc.freeze()  # full collections skip what stays until the end: 1 000 queues are half a million objects
         with contextlib.suppress(Closed):  # a signal drained the dispatcher before it started
             self._dispatcher.run()
-        self._signals.exit_when_forced()
         if self._stalled:
-            return ExitCode.STALLED
-        if self._signals.forced is not None:
-            return self._signals.forced
+            exit_at_once(ExitCode.STALLED)
+        self._signals.exit_when_forced()
         if self._supervised is not None and not self._ended and not self._signals.received:
             return ExitCode.AGAIN  # a limit ended it
         return ExitCode.DONE if self._dispatcher.abandoned else None

@@ -9,6 +9,7 @@ import threading
 from types import FrameType
 from typing import Final
 
+from astyqueue.cli.errors import ExitCode
 from astyqueue.cli.streams import exit_at_once
 from astyqueue.cli.worker.process_pipes import Stage, Supervised
 from astyqueue.dispatch.dispatcher import Dispatcher
@@ -78,7 +79,7 @@ class Signals:
     def _end(self, number: int) -> None:
         """Drain, or stop, or exit; doing the former two again changes nothing."""
         self._last = number
-        if (code := self.forced) is None:
+        if (code := self._forced) is None:
             self._dispatcher.drain(self._drain_timeout, wait=False)
         elif self._exits:
             exit_at_once(code)
@@ -96,8 +97,10 @@ class Signals:
             log_event(logging.ERROR, "signal_ignored", signal=name, error=reason_of(error))
 
     def exit_when_forced(self) -> None:
-        """From now on a second signal ends the process: the dispatcher has ended, so there is nothing to stop."""
+        """Exit at the second signal, also if it came before: the dispatcher has ended, so there is nothing to stop."""
         self._exits = True
+        if (code := self._forced) is not None:
+            exit_at_once(code)
 
     @property
     def received(self) -> bool:
@@ -105,6 +108,6 @@ class Signals:
         return bool(self._direct or self._requested)
 
     @property
-    def forced(self) -> int | None:
+    def _forced(self) -> ExitCode | None:
         """The exit code of a worker that a second signal stopped; None if there was none."""
-        return BY_SIGNAL + self._last if max(self._direct, self._requested) >= Stage.STOP else None
+        return ExitCode(BY_SIGNAL + self._last) if max(self._direct, self._requested) >= Stage.STOP else None

@@ -96,6 +96,6 @@ class SupervisedProcess:
             self._pipe.request(stage, number)
 
     def kill(self) -> None:
-        """End it without any ceremony: its leases expire."""
+        """Kill it with SIGKILL: its leases expire."""
         if self._process is not None:
             self._process.kill()

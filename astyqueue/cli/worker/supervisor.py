@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from astyqueue.cli.config import here
+from astyqueue.cli.config import here, search_here
 from astyqueue.cli.errors import ExitCode
 from astyqueue.cli.worker.health_server import Health
 from astyqueue.cli.worker.process_pipes import Stage, Status
@@ -34,7 +34,7 @@ _DEATHS: Final = 5
 #: The pause before a process is started again, doubled after each one that died at once, up to the second figure.
 _PAUSE: Final = SECOND
 _LONGEST: Final = 60 * SECOND
-#: Signals that are passed on.
+#: Signals that end no process: they are passed on at every stage of the end.
 PASSED_ON: Final = (signal.SIGUSR1, signal.SIGUSR2)
 _FROZEN: Final = "none of its threads runs: it is suspended, or a C extension holds the interpreter"
 #: Seconds between two looks at what the processes say of themselves, and at source files.
@@ -94,9 +94,7 @@ class SourceWatch:
 
 def _folders(package: str) -> Iterator[tuple[Path, bool]]:
     """The folders to watch, and whether those below them count too."""
-    folder = str(here())
-    if folder not in sys.path:
-        sys.path.insert(0, folder)
+    search_here()
     found = importlib.util.find_spec(package) if package else None
     if found is not None and found.submodule_search_locations is not None:
         yield from ((Path(place), True) for place in found.submodule_search_locations)
@@ -162,7 +160,7 @@ class ProcessSupervisor:
     def _end(self, number: int) -> None:
         """Go one stage further: the first signal drains the workers, the second stops them, the third kills them."""
         self._stage = Stage(min(self._stage + 1, Stage.KILL))
-        log_event(logging.INFO, "end", stage=self._stage.name.lower())
+        log_event(logging.INFO, "end_requested", stage=self._stage.name.lower())
         for child in self._children:
             child.restart_at, child.restarts_on_change = None, False
             if self._stage is Stage.KILL:

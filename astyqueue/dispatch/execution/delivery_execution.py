@@ -307,7 +307,7 @@ class HandlerExecutions:
         outcome = ACK if error is None else self._policy.judge(delivery, error, handler.max_attempts)
         self.hand_in(delivery, outcome)
         if error is not None:
-            self.log.failed(delivery, handler, (outcome, error), began=execution.began, took=duration)
+            self.log.failed(delivery, handler, error, outcome=outcome, began=execution.began, took=duration)
         elif self.log.logs_done:
             self.log.done(delivery, handler, began=execution.began, took=duration)
 
@@ -350,7 +350,7 @@ class HandlerExecutions:
         outcome = self._policy.judge(delivery, error, allowed)
         duration = max(0, self._now() - execution.began)
         stack = self.stack_while_stuck(execution)
-        self.log.stalled(delivery, handler, (outcome, error), began=execution.began, took=duration, stack=stack)
+        self.log.stalled(delivery, handler, error, outcome=outcome, began=execution.began, took=duration, stack=stack)
         return delivery, outcome
 
     def stack_while_stuck(self, execution: Execution) -> str:

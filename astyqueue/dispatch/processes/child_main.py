@@ -159,7 +159,7 @@ class Functions:
 
 def _callable(found: object) -> Call:
     if not callable(found):
-        message = f"{found!r} is not a function"
+        message = f"{found!r} is not a function: restart the worker, its module has changed"
         raise TypeError(message)
     return found
 
@@ -180,11 +180,11 @@ def _failed(error: BaseException) -> Frame:
         if (chosen := _chosen(error)) is not None:
             return chosen
     except AstyqueueError as wrong:
-        return _told(wrong)
-    return _told(error)
+        return _failure(wrong)
+    return _failure(error)
 
 
-def _told(error: BaseException) -> Frame:
+def _failure(error: BaseException) -> Frame:
     return ("failed", type(error).__name__, _text_of(error), traceback_text(error))
 
 
@@ -257,13 +257,13 @@ def ignore(_signal: int, _frame: FrameType | None) -> None:
     """Do nothing. Unlike SIG_IGN this is not inherited by what a handler starts."""
 
 
-def main(incoming: int, outgoing: int, life_end: int) -> None:
+def main(incoming: int, outgoing: int, child_end: int) -> None:
     """Run this process: it inherits two pipes, and a socket whose other end is closed when its parent ends."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, ignore)
-    for end in (incoming, outgoing, life_end):
+    for end in (incoming, outgoing, child_end):
         os.set_inheritable(end, False)  # noqa: FBT003 - the name of the function says what
-    end_with(socket.socket(fileno=life_end))
+    end_with(socket.socket(fileno=child_end))
     channel = Channel(incoming, outgoing)
     # What handlers start may outlive this process, whose end the parent sees by the end of the pipe.
     os.register_at_fork(after_in_child=channel.close)

@@ -64,12 +64,12 @@ class ChildProcess:
         self._ends_by: MonotonicUs | None = None
         self.memory = 0
         with contextlib.ExitStack() as theirs, contextlib.ExitStack() as ours:
-            self._life, life = socket.socketpair()
-            ours.callback(self._life.close)
-            theirs.callback(life.close)
+            self._parent_end, child_end = socket.socketpair()
+            ours.callback(self._parent_end.close)
+            theirs.callback(child_end.close)
             incoming, answers = _pipe(ours, theirs)
             deliveries, outgoing = _pipe(theirs, ours)
-            passed = (deliveries, answers, life.fileno())
+            passed = (deliveries, answers, child_end.fileno())
             self._process = subprocess.Popen(  # noqa: S603 - this interpreter
                 [*_interpreter(), "-c", _START, *map(str, passed), *sys.path],
                 stdin=subprocess.DEVNULL,
@@ -132,7 +132,7 @@ class ChildProcess:
             while (frame := self._channel.receive()) is not None:
                 match frame:
                     case ("ask", call, arguments):
-                        self._channel.send(_told(delivery, call, arguments))
+                        self._channel.send(_answer_to_ask(delivery, call, arguments))
                     case ("log", (values,)):
                         _log(values)
                     case (str(), *_, int()):
@@ -152,7 +152,7 @@ class ChildProcess:
     def leave(self) -> None:
         """Close what keeps it alive, in a process that is not its parent."""
         self._channel.close()
-        self._life.close()
+        self._parent_end.close()
 
     def ask_to_end(self) -> None:
         """Have it exit, as it handles nothing."""
@@ -167,7 +167,7 @@ class ChildProcess:
         if not ended and self._ends_by is not None and _CLOCK.monotonic() >= self._ends_by:
             self.kill()
         if ended:
-            self._life.close()
+            self._parent_end.close()
         return ended
 
     def end(self) -> str:
@@ -177,7 +177,7 @@ class ChildProcess:
             self._process.wait(max(0, (self._ends_by or BEGINNING) - _CLOCK.monotonic()) / SECOND)
         self.kill()
         code = self._process.wait()
-        self._life.close()
+        self._parent_end.close()
         return _how_it_ended(code)
 
 
@@ -188,7 +188,6 @@ def _leave_children() -> None:
     _CHILDREN.clear()
 
 
-#: The children of this process.
 _CHILDREN: Final = WeakSet[ChildProcess]()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_leave_children)
@@ -208,7 +207,7 @@ def _interpreter() -> list[str]:
     return [sys.executable, *["-O"] * sys.flags.optimize, *warnings]
 
 
-def _told(delivery: Delivery, call: str, arguments: tuple[object, ...]) -> Frame:
+def _answer_to_ask(delivery: Delivery, call: str, arguments: tuple[object, ...]) -> Frame:
     """The answer to a child whose handler calls a method of its delivery: its new state, or the error."""
     try:
         return ("state", forwarded_delivery.carry_out(delivery, call, arguments))

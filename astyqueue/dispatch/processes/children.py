@@ -39,8 +39,8 @@ class ChildSlot:
         self._clock = SystemClock()
         self._wakeup = Wakeup(self._clock)
         self._child: ChildProcess | None = None
-        #: Those that were asked to exit and may not have yet: the next delivery does not wait for them.
-        self._worn: list[ChildProcess] = []
+        #: Those that were asked to exit and may not have: the next delivery does not wait for them.
+        self._leaving: list[ChildProcess] = []
         self._started: MonotonicUs = BEGINNING
         self._pause = 0
         self._handled = 0
@@ -80,7 +80,7 @@ class ChildSlot:
 
     def _reap(self) -> None:
         """Kill children that do not exit in time, and forget those that have ended."""
-        self._worn = [child for child in self._worn if not child.has_ended()]
+        self._leaving = [child for child in self._leaving if not child.has_ended()]
 
     def _lengthen_pause(self) -> None:
         self._pause = min(_LONGEST_PAUSE, 2 * self._pause) if self._pause else _FIRST_PAUSE
@@ -101,7 +101,7 @@ class ChildSlot:
         else:
             self._lengthen_pause()
         self._started = now
-        log_event(logging.WARNING, "child_died", pid=pid, when=when, how=how, next_in=length_text(self._pause))
+        log_event(logging.WARNING, "child_died", pid=pid, when=when, how=how, again_in=length_text(self._pause))
 
     def replace(self) -> None:
         """Start the next child at once, after one that was killed on purpose or has handled enough.
@@ -111,7 +111,7 @@ class ChildSlot:
         child, self._child = self._child, None
         if child is not None:
             child.ask_to_end()
-            self._worn.append(child)
+            self._leaving.append(child)
         if not self._closed:
             self.start()
 
@@ -120,9 +120,9 @@ class ChildSlot:
         self._handled += 1
         self._pause = 0
         child, most, memory = self._child, self._options.max_tasks, self._options.max_rss
-        worn = most is not None and self._handled >= most
+        used_up = most is not None and self._handled >= most
         large = memory is not None and child is not None and child.memory > memory
-        if worn or large:
+        if used_up or large:
             self.replace()
 
     def close(self) -> None:
@@ -146,9 +146,9 @@ class ChildSlot:
         """End the child, and those before it; a `replace` after it starts no other."""
         self.close()
         self._end()
-        for child in self._worn:
+        for child in self._leaving:
             child.end()
-        self._worn = []
+        self._leaving = []
 
     def _end(self) -> str:
         child, self._child = self._child, None

@@ -22,6 +22,7 @@ from astyqueue.ids import LEAST
 from astyqueue.model.envelope import MessageId
 from astyqueue.queue.delivery.delivery import Delivery
 from astyqueue.testing import TimeMachine
+from tests.unit.dispatch.test_threads_missing import Limit
 
 MOMENT = 1_800_000_000.123
 
@@ -200,6 +201,27 @@ def test_a_thread_writes_what_no_other_flushes(stderr: Stream) -> None:
     log_event(logging.INFO, "ready")
     assert stderr.written.wait(10)
     assert stderr.getvalue().endswith(" ready\n")
+
+
+def log_threads() -> int:
+    return sum(thread.name == "astyqueue:log" for thread in threading.enumerate())
+
+
+def test_lines_for_which_no_thread_can_be_started_are_written_by_the_caller_until_one_can(
+    stderr: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    configure_on(stderr)
+    limit = Limit("log", monkeypatch)
+    log_event(logging.INFO, "ready")
+    log_event(logging.INFO, "joined")
+    assert [line.split()[-1] for line in stderr.getvalue().splitlines()] == ["ready", "joined"]
+    before = log_threads()
+    limit.lifted = True
+    stderr.written.clear()
+    log_event(logging.INFO, "left")
+    assert stderr.written.wait(10)
+    assert log_threads() == before + 1
+    assert stderr.getvalue().endswith(" left\n")
 
 
 def test_an_error_is_written_before_the_call_that_logs_it_returns(stderr: Stream) -> None:

@@ -6,12 +6,16 @@ import io
 import json
 import os
 import signal
+import tempfile
 from collections.abc import Callable
+from pathlib import Path
+from typing import IO
 
 import click
 import pytest
 
 from astyqueue import Message, MessageQueue
+from astyqueue.cli.commands import send as send_command
 from astyqueue.cli.commands.send import LineSender
 from astyqueue.cli.errors import ExitCode, Failure
 from astyqueue.cli.output import Output
@@ -52,10 +56,17 @@ def press() -> None:
     os.kill(os.getpid(), signal.SIGINT)
 
 
+def queue_of(store: Watched, clock: TimeMachine) -> MessageQueue:
+    return MessageQueue.builder().store(store).name("emails").clock(clock).build()
+
+
+def sender_of(queue: MessageQueue) -> LineSender:
+    return LineSender(queue, lambda line: Message(int(line)))
+
+
 def send(store: Watched, clock: TimeMachine, *, since: int = 1) -> MessageQueue:
-    queue = MessageQueue.builder().store(store).name("emails").clock(clock).build()
-    sender = LineSender(queue, lambda line: Message(int(line)))
-    sender.send(
+    queue = queue_of(store, clock)
+    sender_of(queue).send(
         io.StringIO("".join(f"{number}\n" for number in range(1, LINES + 1))),
         Output(instant(clock.now()), as_json=True),
         since=since,
@@ -88,6 +99,33 @@ def test_ctrl_c_stops_between_two_chunks_and_says_where_to_go_on(
     store.most = LINES
     queue = send(store, clock, since=2001)
     assert {found.body for found in queue.peek(LINES)} == set(range(1, LINES + 1))
+
+
+def opened_on_a_full_disk(mode: str, *, encoding: str, errors: str, newline: str, **_: object) -> IO[str]:
+    return Path("/dev/full").open(mode, encoding=encoding, errors=errors, newline=newline)
+
+
+def test_lines_for_which_the_temporary_folder_has_no_room_are_not_sent(
+    clock: TimeMachine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(send_command, "_IN_MEMORY", 1_000)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(tempfile, "TemporaryFile", opened_on_a_full_disk)
+    with pytest.raises(Failure) as told:
+        send(Watched(clock, most=0, then=refuse), clock)
+    assert told.value.exit_code == ExitCode.FAILED
+    assert told.value.message == (
+        f"[Errno 28] No space left on device. Nothing was sent: make room in {tmp_path}, or set TMPDIR"
+    )
+
+
+def test_lines_that_cannot_be_read_to_the_end_are_not_sent(clock: TimeMachine) -> None:
+    sender = sender_of(queue_of(Watched(clock, most=0, then=refuse), clock))
+    with (
+        Path("/proc/self/mem").open() as unreadable,
+        pytest.raises(Failure, match=r"^after line 0: \[Errno 5\] Input/output error. Nothing was sent$"),
+    ):
+        sender.send(unreadable, Output(instant(clock.now()), as_json=True))
 
 
 @pytest.mark.parametrize("words", [["emails", "-"], ["emails", "-", "--lines"]])

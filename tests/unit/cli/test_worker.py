@@ -204,7 +204,7 @@ def test_term_and_hup_finish_what_runs_and_give_back_the_rest(
     process = worker("jobs:app", "-Q", "emails", "-c", "1")
     process.until("begun")
     process.signal(number)
-    process.until("drain")
+    process.until("drain_begun")
     (jobs / "gate").write_text("open")
     process.ends(0)
     assert notes(jobs) == ["held"]
@@ -221,7 +221,7 @@ def test_a_second_signal_gives_back_what_runs(
     process = worker("jobs:app")
     process.until("begun")
     process.signal(number)
-    process.until("drain")
+    process.until("drain_begun")
     process.signal(number)
     process.ends(code)
     assert notes(jobs) == []
@@ -237,7 +237,7 @@ def test_what_tasks_printed_is_written_before_a_worker_exits_at_once(
     process = worker("jobs:app")
     process.until("begun")
     process.signal(signal.SIGTERM)
-    process.until("drain")
+    process.until("drain_begun")
     process.signal(signal.SIGTERM)
     process.ends(143)
     assert "printed\n" in process.told
@@ -296,7 +296,7 @@ def test_one_thread_runs_what_a_pattern_finds_and_a_burst_ends_when_that_is_done
 def test_a_burst_over_empty_queues_logs_its_beginning_and_ends_at_once(worker: Callable[..., Worker]) -> None:
     process = worker("jobs:app", "--burst", "--log-format", "json")
     process.ends(0)
-    assert [json.loads(line)["event"] for line in process.told] == ["ready", "drain", "stopped"]
+    assert [json.loads(line)["event"] for line in process.told] == ["ready", "drain_begun", "stopped"]
 
 
 def test_no_more_messages_are_worked_on_than_asked_for(
@@ -333,7 +333,7 @@ def test_log_lines_are_json_when_asked_for(worker: Callable[..., Worker], emails
     process = worker("jobs:app", "--burst", "--log-format", "json")
     process.ends(0)
     lines = [json.loads(line) for line in process.told]
-    assert [line["event"] for line in lines] == ["ready", "done", "drain", "stopped"]
+    assert [line["event"] for line in lines] == ["ready", "done", "drain_begun", "stopped"]
     assert (lines[0]["queues"], lines[0]["threads"]) == ("emails,default", 8)
     assert {"jobs.fail", "jobs.note"} < set(lines[0]["tasks"].split(","))
     assert (lines[1]["task"], lines[1]["id"], lines[1]["attempt"]) == ("jobs.note", id_, 1)
@@ -387,7 +387,7 @@ def test_the_file_that_a_worker_has_options_from_is_a_line_of_its_log(
     worker_ = worker("jobs:app", "--burst")
     worker_.ends(0)
     events = [json.loads(line) for line in worker_.told]
-    assert [event["file"] for event in events if event["event"] == "options"] == [f"{folder}/astyqueue.toml"]
+    assert [event["file"] for event in events if event["event"] == "options_read"] == [f"{folder}/astyqueue.toml"]
     assert notes(jobs) == ["done"]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -108,6 +109,56 @@ def test_a_worker_sends_into_a_spool_and_forwards_what_is_in_it_at_its_end(
     assert sent == [str({"args": [number], "kwargs": {}}) for number in range(3)]
     [state] = SpoolFolder(jobs / "spool", "numbers").states()
     assert (state.messages, state.in_use) == (0, False)
+
+
+HANGING = JOBS.replace(
+    'app = App(os.environ.get("JOBS_URL"))',
+    """
+from astyqueue.protocol.steps import Read
+from astyqueue.spool import SpoolOptions
+from astyqueue.stores import lazy_store
+from astyqueue.testing.faults import Faulty
+
+
+class Hanging(Faulty):
+    def perform(self, request):
+        if not isinstance(request, Read) and request.batch.row.startswith("numbers:"):
+            threading.Event().wait()
+        return super().perform(request)
+
+
+opened = lazy_store.open_store
+lazy_store.open_store = lambda *place, **options: Hanging(opened(*place, **options))
+app = App(os.environ["JOBS_URL"], spool=SpoolOptions.of("spool", drain="10m"))
+
+
+@app.task(queue="emails")
+def send_and_hold(gate: str) -> None:
+    unserved.send(1)
+    hold(gate)
+
+
+@app.task(queue="numbers")
+def unserved(number: int) -> None: ...
+""",
+)
+
+
+def test_a_second_signal_does_not_wait_for_a_store_that_takes_nothing_from_the_spool(
+    worker: Callable[..., Worker], emails: Connection, jobs: Path
+) -> None:
+    (jobs / "jobs.py").write_text(HANGING)
+    emails.queue("numbers")
+    send(emails, "send_and_hold", "gate")
+    process = worker("jobs:app", "-Q", "emails")
+    process.until("begun")
+    process.signal(signal.SIGTERM)
+    process.until("drain_begun")
+    process.signal(signal.SIGTERM)
+    process.ends(143)
+    assert [(found.standing, found.spent) for found in emails.queue("emails").peek(include="all")] == [("waiting", 0)]
+    [state] = SpoolFolder(jobs / "spool", "numbers").states()
+    assert (state.messages, state.in_use) == (1, False)
 
 
 WITH_MIDDLEWARE = """

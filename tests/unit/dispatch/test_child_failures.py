@@ -98,6 +98,7 @@ def test_a_child_whose_answer_cannot_be_read_is_killed_and_its_next_message_gets
     assert "ValueError: bad marshal data" in first
     assert "message 2 was not done" in second
     assert "killed" in lines.first("child_died").getMessage()
+    assert " again_in=" in lines.first("child_died").getMessage()
 
 
 def test_a_thread_that_a_handler_left_behind_in_a_child_settles_no_later_message(stages: Stages, lines: Lines) -> None:
@@ -157,7 +158,7 @@ def test_a_child_that_cannot_be_started_leaves_no_descriptors(monkeypatch: pytes
     assert {*Path("/dev/fd").iterdir()} <= before
 
 
-def test_the_exit_of_a_worn_child_is_waited_for_by_no_message(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_exit_of_a_used_up_child_is_waited_for_by_no_message(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     ended: list[str] = []
 
     def end(child: ChildProcess) -> str:
@@ -189,7 +190,7 @@ def test_a_module_that_exits_when_a_child_imports_it_costs_its_messages_their_at
     assert lines.of("child_died") == []
 
 
-def test_a_worn_child_that_does_not_exit_ends_soon_though_no_other_message_comes(
+def test_a_used_up_child_that_does_not_exit_ends_soon_though_no_other_message_comes(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[ChildProcess] = []

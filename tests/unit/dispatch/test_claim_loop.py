@@ -86,7 +86,7 @@ def test_a_lost_lease_is_counted_and_told(stages: Stages, clock: TimeMachine, ca
     gate.open.set()
     dispatcher.drain(None)
     assert stage.queue.stats.lost == 1
-    assert f"lost queue=emails leases=1 ids={sent.id} hint=" in caplog.text
+    assert f"lost queue=emails leases=1 ids={sent.id} effect=" in caplog.text
 
 
 def test_a_broken_hook_costs_no_thread(stages: Stages) -> None:

@@ -12,7 +12,8 @@ from astyqueue import Connection, Dispatcher, aio, connect
 from astyqueue.dispatch.execution.delivery_execution import HandlerExecutions
 from astyqueue.dispatch.flow_control import AdaptivePrefetch, MessageQuota
 from astyqueue.dispatch.handlers.handler import Handler
-from astyqueue.dispatch.handlers.handler_registry import HandlerRegistry
+from astyqueue.dispatch.handlers.handler_registry import GivenHandlers, HandlerRegistry
+from astyqueue.dispatch.handlers.middleware import HandlerWrapping
 from astyqueue.queue.delivery.delivery import Delivery
 from astyqueue.queue.queue import MessageQueue
 from astyqueue.queue.runtime import ReceiveRequest
@@ -128,8 +129,7 @@ def test_a_message_delivered_again_while_it_is_handled_keeps_its_follow_ups(cloc
         clock.advance("11s")
         executions.carry_out(taken())
 
-    registry = HandlerRegistry()
-    registry.add(Handler("slow", slow), None)
+    registry = HandlerRegistry(GivenHandlers(Handler("slow", slow)), HandlerWrapping())
     executions = HandlerExecutions(queue, registry, AdaptivePrefetch(2, 10 * SECOND, None), MessageQuota(None))
     executions.carry_out(taken())
     queue.run(queue.core.claimer.flush())

@@ -71,7 +71,7 @@ def is_open(descriptor: int) -> bool:
 def test_a_process_forked_from_the_parent_keeps_no_child_alive() -> None:
     """A child ends when the ends of its parent are closed, and a fork has a copy of each."""
     child = ChildProcess(ProcessOptions(1), [])
-    ends = (child._life.fileno(), child._channel._incoming, child._channel._outgoing)  # noqa: SLF001 - nothing else has them
+    ends = (child._parent_end.fileno(), child._channel._incoming, child._channel._outgoing)  # noqa: SLF001 - nothing else has them
     assert all(map(is_open, ends))
     if (pid := os.fork()) == 0:
         os._exit(sum(map(is_open, ends)))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 
 import pytest
 
@@ -11,7 +10,8 @@ from astyqueue import Delivery, MessageQueue
 from astyqueue.dispatch.execution.delivery_execution import HandlerExecutions
 from astyqueue.dispatch.flow_control import AdaptivePrefetch, MessageQuota
 from astyqueue.dispatch.handlers.handler import Handler
-from astyqueue.dispatch.handlers.handler_registry import HandlerRegistry
+from astyqueue.dispatch.handlers.handler_registry import GivenHandlers, HandlerRegistry
+from astyqueue.dispatch.handlers.middleware import HandlerWrapping
 from astyqueue.queue.runtime import ReceiveRequest
 from astyqueue.stores.memory import MemoryStore
 from astyqueue.testing import TimeMachine
@@ -39,9 +39,8 @@ def queue(clock: TimeMachine) -> MessageQueue:
     return MessageQueue.builder().store(MemoryStore(clock)).clock(clock).name("emails").lease("10s").build()
 
 
-def executions(queue: MessageQueue, fill: Callable[[HandlerRegistry], None]) -> HandlerExecutions:
-    registry = HandlerRegistry()
-    fill(registry)
+def executions(queue: MessageQueue, given: GivenHandlers) -> HandlerExecutions:
+    registry = HandlerRegistry(given, HandlerWrapping())
     return HandlerExecutions(queue, registry, AdaptivePrefetch(2, 10 * SECOND, None), MessageQuota(None))
 
 
@@ -75,7 +74,7 @@ def test_what_nobody_here_handles_is_released_also_under_its_second_receipt(
 ) -> None:
     held = Held()
     queue.send("work", headers={"task": "unknown"})
-    here = executions(queue, lambda registry: registry.set_factory(held, timeout=None, max_attempts=None))
+    here = executions(queue, GivenHandlers(factory=held))
     handed_out_twice(queue, clock, here, held)
     assert held.times == 2
     assert queue.counts().parked == 1
@@ -86,7 +85,7 @@ def test_work_that_succeeded_is_acked_by_the_second_receipt_if_the_first_was_los
 ) -> None:
     held = Held()
     queue.send("work")
-    here = executions(queue, lambda registry: registry.add(Handler("work", held), None))
+    here = executions(queue, GivenHandlers(Handler("work", held)))
     first = taken(queue)
     working = threading.Thread(target=here.carry_out, args=(first,))
     working.start()

@@ -61,7 +61,7 @@ def held(stages: Stages) -> Held:
 
 def test_a_drain_handles_what_a_claim_under_way_brings_at_most_once(held: Held, lines: Lines) -> None:
     held.dispatcher.drain(None, wait=False)
-    lines.first("drain")
+    lines.first("drain_begun")
     held.store.go.set()
     held.dispatcher.drain(None)
     assert held.handled.is_set()

@@ -69,6 +69,16 @@ def test_an_idle_dispatcher_notices_that_its_file_was_removed_or_made_anew(
     assert "estart this process" in str(error)
     [told] = [record.getMessage() for record in caplog.records if record.levelno == logging.CRITICAL]
     assert told.startswith('gone queue=emails error="StoreGone:')
+    assert told.endswith('effect="the dispatcher is stopped"')
+
+
+def test_a_dispatcher_whose_queue_is_closed_first_ends_and_says_in_which_order_to_end(
+    stages: Stages, clock: TimeMachine, caplog: pytest.LogCaptureFixture
+) -> None:
+    stage = stages(clock)
+    assert how_it_ends(stage.queue, clock, stage.queue.close) is None
+    [told] = [record.getMessage() for record in caplog.records if record.getMessage().startswith("closed")]
+    assert told == 'closed queue=emails hint="stop the dispatcher before you close its queue"'
 
 
 @pytest.mark.every_store

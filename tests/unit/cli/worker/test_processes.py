@@ -30,7 +30,7 @@ def test_term_and_hup_drain_all_processes_and_nothing_is_lost(
         supervisor.until("begun")
     supervisor.signal(number)
     for _ in range(2):
-        supervisor.until(" drain queues=")
+        supervisor.until(" drain_begun queues=")
     let_go(supervisor, jobs / "gate")
     supervisor.ends(0)
     assert notes(jobs) == ["held", "held"]
@@ -53,7 +53,7 @@ def test_a_worker_that_was_started_to_ignore_hup_ignores_it_as_with_nohup(
     process.until("begun")
     process.signal(signal.SIGHUP)
     process.signal(signal.SIGTERM)  # the second signal would stop what runs
-    process.until(" drain queues=")
+    process.until(" drain_begun queues=")
     (jobs / "gate").write_text("open")
     process.ends(0)
     assert notes(jobs) == ["held"]
@@ -70,7 +70,7 @@ def test_a_second_signal_stops_all_processes(
         supervisor.until("begun")
     supervisor.signal(number)
     for _ in range(2):
-        supervisor.until(" drain queues=")
+        supervisor.until(" drain_begun queues=")
     supervisor.signal(number)
     supervisor.ends(code)
     assert [found.spent for found in emails.queue("emails").peek(include="all")] == [0, 0]
@@ -85,7 +85,7 @@ def test_a_signal_to_the_supervisor_and_to_each_process_counts_once(
     [pid] = pids(supervisor)
     supervisor.signal(signal.SIGTERM)
     os.kill(pid, signal.SIGTERM)
-    supervisor.until(" drain queues=")
+    supervisor.until(" drain_begun queues=")
     (jobs / "gate").write_text("open")
     supervisor.ends(0)
     assert notes(jobs) == ["held"]
@@ -111,7 +111,7 @@ def test_processes_drain_when_the_supervisor_is_killed(worker: Start, emails: Co
     supervisor = worker("jobs:app", "-Q", "emails", "-p", "1")
     supervisor.until("begun")
     supervisor.signal(signal.SIGKILL)
-    supervisor.until(" drain queues=")
+    supervisor.until(" drain_begun queues=")
     (jobs / "gate").write_text("open")
     supervisor.until(" stopped")
     supervisor.ends(-signal.SIGKILL)

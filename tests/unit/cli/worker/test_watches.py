@@ -145,7 +145,7 @@ def test_probes_say_whether_a_worker_lives_and_is_ready(worker: Start, emails: C
     assert probe(port, "/readyz?verbose") == (503, "quiet")
     assert probe(port, "/livez") == (200, "quiet")
     process.signal(signal.SIGTERM)
-    process.until(" drain queues=")
+    process.until(" drain_begun queues=")
     assert probe(port, "/readyz") == (503, "draining")
 
 
@@ -178,13 +178,15 @@ def test_a_port_in_use_is_refused(worker: Start, port: int) -> None:
     with socket.create_server(("127.0.0.1", port)):
         process = worker("jobs:app", "--health", str(port))
         process.ends(2)
-    assert f"cannot listen at 127.0.0.1:{port} for --health: Address already in use" in process.output
+    assert (
+        f"cannot listen at 127.0.0.1:{port} for --health: Address already in use; give another port" in process.output
+    )
 
 
 def test_a_process_that_is_too_large_drains_and_is_started_again(worker: Start, emails: Connection, jobs: Path) -> None:
     send(emails, "grow")
     supervisor = worker("jobs:app", "-Q", "emails", "-p", "1", "--max-rss", "300MB")
-    supervisor.until(" max_rss resident=")
+    supervisor.until(" max_rss_exceeded resident_bytes=")
     supervisor.until(" stopped")
     assert len(until_ready(supervisor)) == 2
     send(emails, "note", "after")
@@ -196,7 +198,9 @@ def test_a_worker_without_a_supervisor_that_is_too_large_ends_with_zero(worker: 
     assert emails
     process = worker("jobs:app", "--max-rss", "1MB", "--burst")
     process.ends(0)
-    assert [event for event in (" ready ", " max_rss ", " drain ", " stopped") if event not in process.output] == []
+    assert [
+        event for event in (" ready ", " max_rss_exceeded ", " drain_begun ", " stopped") if event not in process.output
+    ] == []
 
 
 def test_a_changed_source_file_restarts_the_process_and_a_broken_one_waits_for_the_next_change(
@@ -233,7 +237,7 @@ def test_a_supervisor_answers_probes_for_all_its_processes(worker: Start, emails
     until(lambda: probe(port, "/readyz") == (503, "running"))
     assert probe(port, "/livez") == (200, "running")
     supervisor.signal(signal.SIGTERM)
-    supervisor.until("end stage=drain")
+    supervisor.until("end_requested stage=drain")
     assert probe(port, "/readyz") == (503, "draining")
 
 
@@ -246,7 +250,7 @@ def test_a_worker_shows_what_waits_in_its_spool_at_its_start_and_to_probes(
         journal.append_many(["a", "b"])
     words = ("-Q", "emails", "--spool", "spool", "--health", str(port), *(("-p", "1") if supervised else ()))
     process = worker("jobs:app", *words)
-    process.until(" spool folder=spool messages=2 oldest=")
+    process.until(" spool_backlog folder=spool messages=2 oldest=")
     until_ready(process)
     waiting = answer(port, "/livez")["spool"]
     assert isinstance(waiting, dict)
