@@ -95,6 +95,15 @@ def test_a_read_spreads_what_one_replica_has_before_it_tells(store: SimulatedSto
     assert contents(store) == b"1"
 
 
+def test_what_a_process_writes_last_stands_although_its_clock_was_set_back(
+    store: SimulatedStore, clock: SimulatedClock
+) -> None:
+    store.send(Batch(ROW, (Put(NAME, b"first"),)))
+    clock.skew -= 20_000_000
+    store.send(Batch(ROW, (Put(NAME, b"last"),)))
+    assert contents(store, exact=True) == b"last"
+
+
 def test_a_commit_is_stamped_by_its_ballot_and_later_than_the_one_before(store: SimulatedStore) -> None:
     before = None
     written = []

@@ -80,6 +80,11 @@ def test_a_message_is_not_called_late_for_these_delays(seed: int) -> None:
     assert simulate(seed).violations == ()
 
 
+def test_a_ring_of_a_sender_whose_clock_was_set_back_is_heard() -> None:
+    """Its write time is later than that of the ring before, as in the adapter of a store."""
+    assert simulate(71_809).violations == ()
+
+
 def test_no_sender_rings_for_a_message_in_a_time_shard_that_has_not_begun_by_its_clock() -> None:
     """In true time it had begun when the message was sent."""
     assert simulate(204_612, idle=True).violations == ()

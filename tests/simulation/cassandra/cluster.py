@@ -115,7 +115,8 @@ class Cluster:
         jobs: Sequence[Job]
         gather: Callable[[list[object]], object]
         if isinstance(request, Send):
-            batches, stamp = (request.batch, *request.more), machine.machine()
+            batches = (request.batch, *request.more)
+            stamp = machine.stamps(len(batches))
             gather, jobs = _answer_of_send, [partial(self._send, each, stamp + n) for n, each in enumerate(batches)]
         elif isinstance(request, Commit):
             gather, jobs = _answer_of_commit, [partial(self._commit, request.batch, request.expects)]

@@ -148,6 +148,7 @@ class SkewedClock(CorrectedClock):
         super().__init__()
         self.skew = skew
         self._event_loop = event_loop
+        self._last_stamp = 0
 
     def machine(self) -> int:
         """The time that the machine itself shows."""
@@ -156,6 +157,12 @@ class SkewedClock(CorrectedClock):
     def now(self) -> int:
         """The time that the process takes for the store's."""
         return self._event_loop.now + self.skew + self.ahead
+
+    def stamps(self, count: int) -> int:
+        """The first of this number of write times of the process, each later than all before it: as by `Stamps`."""
+        first = max(self.machine(), self._last_stamp + 1)
+        self._last_stamp = first + count - 1
+        return first
 
     @property
     def error(self) -> int:
