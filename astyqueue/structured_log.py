@@ -6,9 +6,31 @@ An event's name is in snake case, and says what happened. A formatter finds the 
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import logging
+import traceback
+from collections.abc import Callable
+from typing import ParamSpec
 
 from astyqueue.printable import facts_line
+
+P = ParamSpec("P")
+
+
+def log_safely(method: Callable[P, None]) -> Callable[P, None]:
+    """Report an error in logging on stderr, as `logging` reports its own errors, instead of raising it."""
+
+    @functools.wraps(method)
+    def logged(*args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            method(*args, **kwargs)
+        except Exception:  # noqa: BLE001 - a program's own filters and formatters may raise anything
+            if logging.raiseExceptions:
+                with contextlib.suppress(Exception):
+                    traceback.print_exc()
+
+    return logged
 
 
 def log_event(

@@ -6,14 +6,11 @@ Its logger is `astyqueue.worker`. At level INFO a message whose handler succeeds
 
 from __future__ import annotations
 
-import contextlib
-import functools
 import logging
 import re
-import traceback
 from abc import abstractmethod
-from collections.abc import Callable, Iterable
-from typing import Final, NamedTuple, ParamSpec
+from collections.abc import Iterable
+from typing import Final, NamedTuple
 
 from astyqueue import structured_log
 from astyqueue.clock import Clock, SystemClock
@@ -26,10 +23,10 @@ from astyqueue.printable import facts_line, indented
 from astyqueue.protocol.layout.columns import State
 from astyqueue.protocol.settling.outcomes import Outcome, Reject, Release
 from astyqueue.queue.delivery.delivery import Delivery
+from astyqueue.structured_log import log_safely
 from astyqueue.text import length_text, reason_of
 from astyqueue.units import SECOND
 
-P = ParamSpec("P")
 LOG: Final = logging.getLogger("astyqueue.worker")
 #: The time after which an event is logged again.
 REMIND: Final = MINUTE
@@ -53,21 +50,6 @@ def some(names: Iterable[str]) -> str:
     listed = [*names]
     more = len(listed) - _NAMED
     return ",".join([*listed[:_NAMED], f"and {more} more"] if more > 0 else listed)
-
-
-def log_safely(method: Callable[P, None]) -> Callable[P, None]:
-    """Report an error in logging on stderr, as `logging` reports its own errors, instead of raising it."""
-
-    @functools.wraps(method)
-    def logged(*args: P.args, **kwargs: P.kwargs) -> None:
-        try:
-            method(*args, **kwargs)
-        except Exception:  # noqa: BLE001 - a program's own filters and formatters may raise anything
-            if logging.raiseExceptions:
-                with contextlib.suppress(Exception):
-                    traceback.print_exc()
-
-    return logged
 
 
 @log_safely

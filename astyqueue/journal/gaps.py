@@ -89,7 +89,7 @@ class PageGaps:
         self._last: int | None = None
         self._page = 0
         self._suspect: tuple[int, str] | None = None
-        self._is_told = False
+        self._is_reported = False
 
     def expect(self, sequence: int) -> None:
         """The first record to be read is the one behind this."""
@@ -97,13 +97,13 @@ class PageGaps:
 
     def read(self, entries: Sequence[Entry]) -> None:
         """Take note of records that were read."""
-        self._is_told = False
+        self._is_reported = False
         last = next((entry.sequence for entry in reversed(entries) if entry.kind in _ENDS), 0)
         self._last = max(self._last or 0, last)
 
-    def told(self) -> None:
-        """What is missing before the next page was reported already."""
-        self._is_told = True
+    def mark_reported(self) -> None:
+        """Do not note what is missing before the next page: it was reported already."""
+        self._is_reported = True
 
     def suspect(self, page: int, reason: str) -> None:
         """A page cannot be read: if the next one shows that records are missing, this is why."""
@@ -112,9 +112,9 @@ class PageGaps:
     def enter(self, header: PageHeader) -> None:
         """Compare a page with what was read before it."""
         last, before = self._last, header.last_before
-        if last is not None and before > last and not self._is_told:
+        if last is not None and before > last and not self._is_reported:
             usual = (self._page or header.number, "records behind it were removed or lost before they were read")
             page, reason = self._suspect or usual
             self._note(Damage(page, 0, 0, after=last, before=header.first_sequence, reason=reason))
         self._last = before if last is None else max(last, before)
-        self._page, self._suspect, self._is_told = header.number, None, False
+        self._page, self._suspect, self._is_reported = header.number, None, False

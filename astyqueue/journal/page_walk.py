@@ -92,7 +92,7 @@ class PageWalk:
         if not (entries := page.read(self._source.limit(self.number))):
             if rest := page.rest():
                 self._note(rest)
-                self._gaps.told()
+                self._gaps.mark_reported()
             self.close()
         else:
             page.at = entries[0].offset

@@ -1,25 +1,28 @@
 """Packs records into a buffer and writes the buffer to the last page; begins pages, and cuts large records into parts.
 
 Nothing here is thread-safe: the caller has the lock of the writer.
+
+A handler of signals may raise in the middle of all this, as that of Ctrl-C does, and other threads go on. Python runs
+it at calls and at the end of a round of a loop. So what belongs together changes in a run of assignments without those.
 """
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import secrets
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple, NoReturn
+from typing import Final, NoReturn
 from zlib import crc32
 
 from astyqueue.clock import instant
 from astyqueue.journal.cursor import Retention
 from astyqueue.journal.disk import NO_SPACE, DiskFile
 from astyqueue.journal.format import BODY, MASK, OVERHEAD, PREFIX, RECORDS_AT, TOTAL, Kind, PageHeader, packed
-from astyqueue.journal.pages import PageIndex, Pages
+from astyqueue.journal.pages import MARK_EVERY, Mark, PageIndex, Pages
 from astyqueue.journal.records import Position
-from astyqueue.journal.recovery import End, Hint, OpenPage, save_hint
+from astyqueue.journal.recovery import End, OpenPage, save_hint
 from astyqueue.journal.settings import Durability, Settings
+from astyqueue.journal.syncs import Syncs, Unsynced
 from astyqueue.journal_errors import JournalFailed
 from astyqueue.structured_log import log_event
 from astyqueue.text import iso
@@ -40,69 +43,6 @@ class NoRoom(Exception):
     done: int = 0
 
 
-class Unsynced(NamedTuple):
-    """What a sync has to reach: finished pages, the open file of the last page, and the last record in them."""
-
-    pages: list[int]
-    file: DiskFile | None
-    sequence: int
-
-
-class Syncs:
-    """Which files a sync has to reach. Files of finished pages stay open until no thread can be syncing them."""
-
-    def __init__(self, pages: Pages) -> None:
-        """All that is there is on the disk."""
-        self._pages: Final = pages
-        self._retired: list[DiskFile] = []
-        self._unsynced_pages: list[int] = []
-        self._made = self._made_durable = 0
-
-    def page_made(self) -> None:
-        """Note that the folder has a new file, whose name has to be synced too."""
-        self._made += 1
-
-    def left_unsynced(self, number: int) -> None:
-        """Note a finished page that was not synced."""
-        self._unsynced_pages.append(number)
-
-    def retire(self, file: DiskFile) -> None:
-        """Close this file with the next `close_retired`."""
-        self._retired.append(file)
-
-    def close_retired(self) -> None:
-        """Close the files of finished pages, while no thread syncs."""
-        while self._retired:
-            self._retired.pop().close()
-
-    def unsynced(self, file: DiskFile | None, sequence: int) -> Unsynced:
-        """What is to be synced: the last page, which is open, and those that were finished without a sync."""
-        return Unsynced(list(self._unsynced_pages), file, sequence)
-
-    def reached(self, unsynced: Unsynced) -> None:
-        """Note that all of this was synced."""
-        del self._unsynced_pages[: len(unsynced.pages)]
-
-    def sync(self, unsynced: Unsynced) -> None:
-        """Sync it, without the lock of the writer; JournalFailed if the disk does not."""
-        for number in unsynced.pages:
-            with contextlib.suppress(FileNotFoundError), contextlib.closing(self._pages.open(number)) as file:
-                self.sync_file(file)
-        if unsynced.file is not None:
-            self.sync_file(unsynced.file)
-
-    def sync_file(self, file: DiskFile) -> None:
-        """Sync a file, and the folder if it has new names; JournalFailed if the disk does not."""
-        made = self._made
-        try:
-            file.sync()
-            if made != self._made_durable:
-                self._pages.disk.sync_directory(self._pages.directory)
-                self._made_durable = made
-        except OSError as error:
-            raise JournalFailed(str(self._pages.directory), str(error)) from error
-
-
 class LeftOut:
     """Sequences that no record gets, because a reader may have seen them in bytes that are damaged or were cut."""
 
@@ -120,18 +60,18 @@ class LeftOut:
         return self._last_record if sequence == self._upto else sequence
 
 
-class LateClock:
-    """Logs once that records arrive at a moment of the future, where their ages and `retain` go wrong."""
+class ClockBehind:
+    """Logs that records arrive at a moment of the future, where their ages and `retain` go wrong."""
 
     def __init__(self, pages: Pages) -> None:
         """Name this journal in the log."""
         self._pages: Final = pages
-        self._is_told = False
+        self._is_logged = False
 
-    def arrival(self, last: int, now: int) -> int:
-        """When a record arrives by a clock that is behind the last one: at the moment of that."""
-        if last - now > _BEHIND_US and not self._is_told:
-            self._is_told = True
+    def note(self, last: int, now: int) -> None:
+        """Log once that the clock is an hour or more behind the last record."""
+        if last - now > _BEHIND_US and not self._is_logged:
+            self._is_logged = True
             journal = self._pages.directory / self._pages.prefix
             log_event(
                 _log,
@@ -141,21 +81,19 @@ class LateClock:
                 last_record=iso(instant(last)),
                 clock=iso(instant(now)),
             )
-        return last
 
 
 class PageWriter:
     """The end of a journal: the page that is written to, and the records that wait in the buffer.
 
-    `sequence` is the last record accepted, `written` the last that readers of all processes can see, `synced` the last
-    that is on the disk with all before it. `published` is the page and the offset that `written` ends at; no offset is
-    the end of that page.
+    `sequence` is the last record accepted, `written` the last that readers of all processes can see. `published` is the
+    page and the offset that it ends at; no offset is the end of that page.
     """
 
     def __init__(self, pages: Pages, settings: Settings, retention: Retention, end: End, *, lock: DiskFile) -> None:
         """Continue at this end, which is on the disk. `lock` is the file that keeps other writers out."""
         self.number = end.number
-        self.sequence = self.written = self.synced = end.sequence
+        self.sequence = self.written = end.sequence
         self.published: tuple[int, int | None] = (end.number, end.page.at if end.page else None)
         self._arrived = end.arrived
         self._page = end.page
@@ -170,9 +108,9 @@ class PageWriter:
         self._end = end.page.at if end.page else 0
         self._last_at = 0
         self._was_seen = False
-        self._late_clock: Final = LateClock(pages)
+        self._clock_behind: Final = ClockBehind(pages)
         self._left_out: Final = LeftOut(end.last_record, end.sequence)
-        self.syncs: Final = Syncs(pages)
+        self.syncs: Final = Syncs(pages, settings.durability, end.sequence)
 
     @property
     def has_unwritten(self) -> bool:
@@ -190,7 +128,9 @@ class PageWriter:
         With `write_now` they are written when this returns, and none of them waits in the buffer after NoRoom, which
         says how many were accepted. Otherwise they may wait there.
         """
-        arrived = now if now >= self._arrived else self._late_clock.arrival(self._arrived, now)
+        arrived = max(now, self._arrived)
+        if arrived != now:
+            self._clock_behind.note(arrived, now)
         is_own = not (write_now and self.has_unwritten)
         try:
             if not is_own:  # the records of earlier calls, which are not to be taken back with those of this one
@@ -219,7 +159,9 @@ class PageWriter:
 
     def _pack(self, payloads: Sequence[bytes], done: int, arrived: int) -> int:
         """Pack as many as the page and the buffer take. This loop is most of what an append costs."""
-        page, buffer, limit = self._opened(), self._buffer, self._page_size
+        page, limit = self._opened(), self._page_size
+        made: list[bytes] = []
+        marks: list[Mark] = []
         index, salt, end, sequence = page.index, page.header.salt, self._end, self.sequence
         pack_body, pack_prefix, kind, overhead = BODY.pack, PREFIX.pack, int(Kind.WHOLE), OVERHEAD
         full, next_mark, last_at, before = page.at + _BUFFER, index.next_mark, self._last_at, sequence
@@ -229,14 +171,16 @@ class PageWriter:
                 break
             sequence += 1
             body = pack_body(sequence, arrived, kind)
-            buffer += (pack_prefix(length, crc32(payload, crc32(body, (salt + end) & MASK))), body, payload)
+            made += (pack_prefix(length, crc32(payload, crc32(body, (salt + end) & MASK))), body, payload)
             if end >= next_mark:
-                index.note(sequence, arrived, end, kind)
-                next_mark = index.next_mark
+                marks.append(Mark(sequence, arrived, end))
+                next_mark = end + MARK_EVERY
             last_at = end
             end += length
+        self._buffer += made
         self._end, self.sequence, self._arrived, self._last_at = end, sequence, arrived, last_at
-        index.last_sequence, index.last_arrived = sequence, arrived
+        index.marks += marks
+        index.next_mark, index.last_sequence, index.last_arrived = next_mark, sequence, arrived
         return done + sequence - before
 
     def _opened(self) -> OpenPage:
@@ -244,7 +188,11 @@ class PageWriter:
         return self._page
 
     def _add_large(self, payload: bytes, arrived: int) -> None:
-        """Write a record over several new pages. Readers of this process see it when all of it is written."""
+        """Write a record over several new pages. Readers of this process see it when all of it is written.
+
+        Readers pass the parts of one that was interrupted; the next record has its sequence. With its last part in the
+        buffer it is accepted.
+        """
         parts = _parts(payload, self._capacity - OVERHEAD)
         self.roll(len(parts), arrived)
         first, sequence = self.number, self.sequence + 1
@@ -260,16 +208,17 @@ class PageWriter:
         except OSError as error:
             self._remove_pages_from(first)
             _raise_no_room(error)
-        self.sequence = sequence
-        self._arrived = arrived
         self._publish()
 
     def _pack_part(self, part: bytes, kind: Kind, sequence: int, arrived: int) -> None:
-        page = self._opened()
-        page.index.note(sequence, arrived, self._end, kind)
-        self._buffer.append(packed(kind, sequence, arrived, part, page.header.salt + self._end))
-        self._last_at = self._end
-        self._end += OVERHEAD + len(part)
+        page, at = self._opened(), self._end
+        data = packed(kind, sequence, arrived, part, page.header.salt + at)
+        end, is_last = at + len(data), kind is Kind.LAST
+        page.index.note(sequence, arrived, at, kind)
+        self._buffer += (data,)
+        self._end, self._last_at = end, at
+        if is_last:
+            self.sequence, self._arrived = sequence, arrived
 
     def flush(self) -> None:
         """Write the buffer, for readers of all processes to see. NoRoom leaves it as it is."""
@@ -278,25 +227,25 @@ class PageWriter:
                 self._write()
             except OSError as error:
                 _raise_no_room(error)
+        if self._page is not None and self.published != (self.number, self._page.at):
             self._publish()
 
     def _write(self) -> None:
         page = self._opened()
         data = b"".join(self._buffer)
+        end = page.at + len(data)
         try:
             page.file.write_at(page.at, data)
         except OSError as error:
             if error.errno in NO_SPACE:
                 self._was_seen |= _cut(page, self._pages)
             raise
-        self._was_seen = False
-        page.at += len(data)
-        self._buffer = []
+        page.at, self._buffer, self._was_seen = end, [], False
 
     def _publish(self) -> None:
         """Let readers see what was written: the last step, so that they never see a part of it."""
-        self.published = (self.number, self._opened().at)
-        self.written = self.sequence
+        page = self._opened()
+        self.published, self.written = (self.number, page.at), self.sequence
 
     def unsynced(self) -> Unsynced:
         """What has been written and not synced."""
@@ -304,29 +253,28 @@ class PageWriter:
 
     def _take_back(self) -> int:
         """Forget the records in the buffer, and return how many; a page header before them stays."""
-        count = self.sequence - self.written
-        if count and self._page is not None:
-            del self._buffer[0 if self._page.at else 1 :]
-            self._end = self._page.at or RECORDS_AT
-            self._page.index.forget_from(self._end, self.written)
+        count, page = self.sequence - self.written, self._page
+        if count and page is not None:
+            end = page.at or RECORDS_AT
+            page.index.forget_from(end, self.written)
             if self._was_seen:
-                self._leave_seen()
+                self._leave_seen(page)
             else:
-                self.sequence = self.written
+                self._buffer, self._end, self.sequence = self._buffer[: 0 if page.at else 1], end, self.written
         return count
 
-    def _leave_seen(self) -> None:
+    def _leave_seen(self, page: OpenPage) -> None:
         """Go on in a new page, behind the sequences taken back: readers of other processes may have seen a part."""
+        if page.at:
+            self.syncs.finish(page, self.written)
+        synced = self.sequence if self.syncs.synced == self.written else self.syncs.synced
         self._left_out.skip(self.written, self.sequence)
-        if self.synced == self.written:
-            self.synced = self.sequence
-        self.written = self.sequence
-        self._was_seen = False
-        if self._opened().at:
-            self._seal()
-            self._pages.reserve(self.number + 1)
-        else:
-            self._remove_pages_from(self.number)
+        self._page, self._buffer, self._was_seen = None, [], False
+        self.syncs.synced, self.written = synced, self.sequence
+        self.syncs.retire(page.file)
+        self._pages.reserve(self.number + 1)
+        if not page.at:
+            self._pages.remove(self.number)
 
     def roll(self, needed: int, arrived: int) -> None:
         """Go on in a new page, if the cap leaves room for all that are needed; JournalFailed without a lock."""
@@ -350,36 +298,29 @@ class PageWriter:
         header = PageHeader(
             number, self._page_size, secrets.randbits(32), self.sequence + 1, arrived, last_before=before
         )
-        self._pages.created(header)
-        self._page = OpenPage(file, header, PageIndex(number, header.salt), 0)
-        self.number = number
-        self._buffer = [header.pack()]
-        self._end = RECORDS_AT
+        page, packed_header = OpenPage(file, header, PageIndex(number, header.salt), 0), header.pack()
+        self._pages.keep_header(header)
         self.syncs.page_made()
+        self._page, self.number, self._buffer, self._end = page, number, [packed_header], RECORDS_AT
+        self._pages.numbers = (*self._pages.numbers, number)
 
     def _seal(self) -> None:
         """Finish the page: nothing is written to it any more."""
         page = self._page
-        if page is None:
-            return
-        if self._settings.durability is Durability.NONE:
-            self.syncs.left_unsynced(self.number)
-        else:
-            self.syncs.sync_file(page.file)
-            self.synced = max(self.synced, self.written)
-        page.index.end = page.at
-        self._pages.save_index(page.index)
-        self.syncs.retire(page.file)
-        self._page = None
+        if page is not None:
+            self.syncs.finish(page, self.written)
+            self._page = None
+            self.syncs.retire(page.file)
 
     def _remove_pages_from(self, first: int) -> None:
         """Remove the pages of what did not fit. Their numbers are not used again."""
-        if self._page is not None:
-            self.syncs.retire(self._page.file)
+        page = self._page
+        self._page, self._buffer, self.sequence = None, [], self.written
+        if page is not None:
+            self.syncs.retire(page.file)
         self._pages.reserve(self.number + 1)
         for number in range(self.number, first - 1, -1):
             self._pages.remove(number)
-        self._page, self._buffer = None, []
 
     def close(self) -> None:
         """Note where the journal ends, and close its files."""
@@ -388,8 +329,8 @@ class PageWriter:
             if page.at > RECORDS_AT and not self._buffer and self._last_at >= RECORDS_AT:
                 page.index.end = page.at
                 self._pages.save_index(page.index)
-                end = (self.number, self._last_at, page.at, self.sequence)
-                save_hint(self._pages, Hint(self._page_size, *end, is_synced=self.synced == self.sequence))
+                is_synced = self.syncs.synced == self.sequence
+                save_hint(self._pages, page, last=self._last_at, sequence=self.sequence, is_synced=is_synced)
             page.file.close()
         self.syncs.close_retired()
 

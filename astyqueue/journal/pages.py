@@ -25,8 +25,8 @@ _HEAD: Final = Struct("<8sIIQQqQ")
 _MARK: Final = Struct("<QqQ")
 _CHECKSUM: Final = Struct("<I")
 _VERSION: Final = 1
-#: Bytes of a page between two entries: a search reads at most that many in vain.
-_STEP: Final = 64 << 10
+#: Bytes of a page between two marks: a search reads at most that many in vain.
+MARK_EVERY: Final = 64 << 10
 #: Read at once: large enough to make system calls cheap, small enough to stay in the caches of a processor.
 _CHUNK: Final = 256 << 10
 #: Indexes in memory: 6 KiB each where pages have 16 MiB.
@@ -67,7 +67,7 @@ class PageIndex:
         self.last_arrived = arrived
         if offset >= self.next_mark and kind in (Kind.WHOLE, Kind.FIRST):
             self.marks.append(Mark(sequence, arrived, offset))
-            self.next_mark = offset + _STEP
+            self.next_mark = offset + MARK_EVERY
 
     def forget_from(self, offset: int, sequence: int) -> None:
         """Take back what was noted from this offset on; `sequence` is that of the last record left."""
@@ -97,7 +97,7 @@ class PageIndex:
             return None
         found = cls(number, salt)
         found.marks = [Mark(*mark) for mark in _MARK.iter_unpack(body[_HEAD.size :])]
-        found.next_mark = found.marks[-1].offset + _STEP if found.marks else RECORDS_AT
+        found.next_mark = found.marks[-1].offset + MARK_EVERY if found.marks else RECORDS_AT
         found.last_sequence, found.last_arrived, found.end = sequence, arrived, end
         return found
 
@@ -230,10 +230,9 @@ class Pages:
             return None
         return PageReader(file, header, at)
 
-    def created(self, header: PageHeader) -> None:
-        """Note a new page, the last one."""
+    def keep_header(self, header: PageHeader) -> None:
+        """Know the header of a page that is begun, which is in no file yet."""
         self._headers[header.number] = header
-        self.numbers = (*self.numbers, header.number)
 
     def reserve(self, number: int) -> None:
         """Leave an empty file at the place of a page, so that no later page gets a smaller number.

@@ -47,6 +47,22 @@ class Span:
     until_sequence: int = NEVER
 
 
+class LossLog:
+    """Logs what cannot be read, each place once. Readers that look at the same records repeatedly share one."""
+
+    def __init__(self) -> None:
+        """Nothing is logged yet."""
+        self._logged: Final[set[tuple[Path, int, int]]] = set()
+
+    def log(self, pages: Pages, damage: Damage) -> None:
+        """Log a loss in these pages, unless that was done."""
+        place = (pages.directory / pages.prefix, damage.page, damage.offset)
+        if place not in self._logged:
+            self._logged.add(place)
+            facts = {"journal": pages.prefix, **damage.facts()}
+            log_event(_log, logging.WARNING, "journal_records_unreadable", **facts)  # type: ignore[arg-type]  # none is `exc_info`
+
+
 class _Losses:
     """What a reader passed because it cannot be read, each logged once.
 
@@ -56,17 +72,12 @@ class _Losses:
 
     def __init__(self, pages: Pages) -> None:
         self.found: Final[list[Damage]] = []
-        self.logged: set[tuple[Path, int, int]] = set()
+        self.log = LossLog()
         self._pages: Final = pages
 
     def note(self, damage: Damage) -> None:
         self.found.append(damage)
-        place = (self._pages.directory / self._pages.prefix, damage.page, damage.offset)
-        if place in self.logged:
-            return
-        self.logged.add(place)
-        facts = {"journal": self._pages.prefix, **damage.facts()}
-        log_event(_log, logging.WARNING, "journal_records_unreadable", **facts)  # type: ignore[arg-type]  # none is `exc_info`
+        self.log.log(self._pages, damage)
 
 
 class Reader(Generic[T]):
@@ -123,9 +134,9 @@ class Reader(Generic[T]):
         """What was passed because it cannot be read."""
         return self._losses.found
 
-    def log_once(self, logged: set[tuple[Path, int, int]]) -> None:
-        """Log no loss again that is in `logged`: readers that look at the same records repeatedly share it."""
-        self._losses.logged = logged
+    def share_log(self, log: LossLog) -> None:
+        """Log in `log` what cannot be read; without this the reader has a log of its own."""
+        self._losses.log = log
 
     def take(self, limit: int, size: int = NEVER) -> list[Record[T]]:
         """Up to `limit` records that are there now, without waiting for others; the one that reaches `size` ends them.

@@ -71,8 +71,10 @@ def hint_path(pages: Pages) -> Path:
     return pages.directory / f"{pages.prefix}.meta"
 
 
-def save_hint(pages: Pages, hint: Hint) -> None:
-    """Store the hint; errors of the disk are ignored, because the journal opens without it."""
+def save_hint(pages: Pages, page: OpenPage, *, last: int, sequence: int, is_synced: bool) -> None:
+    """Store where the journal ends, in this page; errors of the disk are ignored, because it opens without the hint."""
+    header = page.header
+    hint = Hint(header.page_size, header.number, last, page.at, sequence, is_synced=is_synced)
     body = json.dumps(asdict(hint))
     data = f"{body}\n{crc32(body.encode())}\n".encode()
     with contextlib.suppress(OSError):
@@ -115,7 +117,7 @@ def find_end(pages: Pages) -> End:
             "journal_tail_cut",
             journal=pages.directory / pages.prefix,
             bytes=end.cut_bytes,
-            after_record=end.sequence,
+            after_record=end.last_record,
         )
     return end
 
@@ -338,7 +340,7 @@ class _Examination:
         reader = self._pages.reader(number)
         if reader is None:
             self._unreadable(number, is_last=is_last)
-            self._gaps.told()
+            self._gaps.mark_reported()
             return
         self._gaps.enter(reader.header)
         with contextlib.closing(reader):
@@ -353,7 +355,7 @@ class _Examination:
                 self._torn(subject, rest.size)
             elif rest is not None:
                 self.problem(subject, str(rest))
-                self._gaps.told()
+                self._gaps.mark_reported()
         self._index(number)
 
     def _entry(self, subject: str, entry: Entry) -> None:

@@ -2,6 +2,9 @@
 
 One lock guards the buffer and the page, and is held while the buffer is written. One thread at a time syncs, without
 the lock: appends go on meanwhile, and the next sync is for all of them. The sync at the end of a page is under it.
+
+A thread that a signal interrupts, as Ctrl-C does, must keep no other from going on. So locks are plain ones in `with`:
+Python runs no handler of signals between taking such a lock and the block. `threading.Condition` is not made so.
 """
 
 from __future__ import annotations
@@ -18,22 +21,22 @@ from typing import Final, TypeVar
 
 from astyqueue.clock import Clock
 from astyqueue.errors import Closed
+from astyqueue.journal.batch_timer import BatchTimer
 from astyqueue.journal.cursor import Retention
 from astyqueue.journal.disk import DiskFile
-from astyqueue.journal.page_writer import NoRoom, PageWriter, Unsynced, flushed_renewal
+from astyqueue.journal.page_writer import NoRoom, PageWriter, flushed_renewal
 from astyqueue.journal.pages import PageIndex, Pages
 from astyqueue.journal.records import Position
 from astyqueue.journal.recovery import End
 from astyqueue.journal.settings import Durability, Settings, WhenFull, check_fits
+from astyqueue.journal.syncs import Unsynced
 from astyqueue.journal_errors import JournalFailed, JournalFull
-from astyqueue.structured_log import log_event
+from astyqueue.structured_log import log_event, log_safely
 from astyqueue.units import SECOND
 from astyqueue.waiting import Wakeup
 
 T = TypeVar("T")
 
-#: So that the thread does not spin where a full disk lets no batch end.
-_LEAST_DELAY_US: Final = SECOND // 1_000
 #: An append that waits for room looks this often for what no signal announces: cursors of other processes, disk space.
 _ROOM_POLL_US: Final = SECOND
 _log: Final = logging.getLogger("astyqueue.journal")
@@ -69,74 +72,6 @@ class Listeners:
             wakeup.set()
 
 
-class BatchTimer:
-    """A thread that calls `finish` at most `delay_us` microseconds after a record was appended and is not finished.
-
-    It starts with the first record, rests while there is none, and is a daemon: a journal that is not closed does not
-    keep its process alive.
-    """
-
-    def __init__(self, clock: Clock, delay_us: int, *, is_open: Callable[[], bool], finish: Callable[[], None]) -> None:
-        """`is_open` is whether records wait; the thread calls it and `finish`. The least delay is 1 ms."""
-        self._clock: Final = clock
-        self._delay_us: Final = max(delay_us, _LEAST_DELAY_US)
-        self._is_open: Final = is_open
-        self._finish: Final = finish
-        self._wakeup: Final = Wakeup(clock)
-        self._lock: Final = threading.Lock()
-        self._thread: threading.Thread | None = None
-        self._resting = True
-        self._closed = False
-
-    def started(self) -> None:
-        """Note that a record waits. Cheap unless the thread rests. Where no thread can be started it calls `finish`."""
-        if self._resting:
-            self._rouse()
-
-    def _rouse(self) -> None:
-        if self._has_thread():
-            self._wakeup.set()
-        elif not self._closed:
-            self._finish()
-
-    def _has_thread(self) -> bool:
-        """Start the thread, unless it runs; False if there is none, as in a process that may have no more threads."""
-        with self._lock:
-            self._resting = False
-            if self._thread is None and not self._closed:
-                thread = threading.Thread(target=self._run, name="astyqueue-journal", daemon=True)
-                try:
-                    thread.start()
-                except RuntimeError:
-                    self._resting = True
-                    return False
-                self._thread = thread
-            return self._thread is not None
-
-    def close(self) -> None:
-        """End the thread, without a last `finish`."""
-        with self._lock:
-            self._closed = True
-            thread = self._thread
-        self._wakeup.set()
-        if thread is not None and thread is not threading.current_thread():
-            thread.join()
-
-    def _run(self) -> None:
-        while not self._closed:
-            if not self._is_open():
-                self._resting = True
-                if not self._is_open():  # nothing came between the first look and the note that the thread rests
-                    self._wakeup.wait()
-                    continue
-                self._resting = False
-            until = self._clock.monotonic() + self._delay_us
-            while not self._closed and self._clock.monotonic() < until:
-                self._wakeup.wait(until)
-            if not self._closed:
-                self._finish()
-
-
 class Room:
     """Where appends wait for room. Logs when one has waited for a second, and when one has found room after that."""
 
@@ -146,7 +81,7 @@ class Room:
         self._clock: Final = clock
         self._listeners: Final = listeners
         self._lock: Final = threading.Lock()
-        self._is_told = False
+        self._is_logged = False
 
     def wait(self, reason: str, make: Callable[[], object]) -> None:
         """Return when there may be room, unless `make` makes some at once. `reason` is why there is none."""
@@ -155,18 +90,62 @@ class Room:
                 return
             until = self._clock.monotonic() + _ROOM_POLL_US
             wakeup.wait(until)
-        if self._clock.monotonic() >= until and self._changed_to(told=True):
+        if self._clock.monotonic() >= until and self._changed_to(is_logged=True):
             log_event(_log, logging.WARNING, "journal_full", journal=self._place, reason=reason, effect="appends wait")
 
     def found(self) -> None:
         """An append that waited goes on."""
-        if self._changed_to(told=False):
+        if self._changed_to(is_logged=False):
             log_event(_log, logging.WARNING, "journal_has_room", journal=self._place)
 
-    def _changed_to(self, *, told: bool) -> bool:
+    def _changed_to(self, *, is_logged: bool) -> bool:
         with self._lock:
-            was_told, self._is_told = self._is_told, told
-        return was_told != told
+            was_logged, self._is_logged = self._is_logged, is_logged
+        return was_logged != is_logged
+
+
+class WriterState:
+    """Whether a writer may go on: this process opened it, it was not closed, and its disk did not fail."""
+
+    def __init__(self, place: str) -> None:
+        """It may, in this process; `place` is the journal, for errors."""
+        self.failed: JournalFailed | None = None
+        self.closed = False
+        self._place: Final = place
+        self._process: Final = os.getpid()
+
+    @property
+    def is_here(self) -> bool:
+        """Whether this process opened it."""
+        return self._process == os.getpid()
+
+    def check(self) -> None:
+        """Raise Closed or JournalFailed unless it may go on."""
+        if self.closed:
+            raise self.was_closed()
+        if self.failed is not None:
+            raise JournalFailed(self.failed.place, self.failed.reason)
+        if not self.is_here:
+            message = f"journal {self._place} was opened before a fork: open it in the child, once the parent closed it"
+            raise Closed(message)
+
+    def was_closed(self) -> Closed:
+        """The error of a call after `close`."""
+        return Closed(f"journal {self._place} was closed: open it again")
+
+    def fail(self, error: OSError | JournalFailed) -> JournalFailed:
+        """Take nothing more: after a failed sync the system may have forgotten what it did not write."""
+        self.failed = error if isinstance(error, JournalFailed) else JournalFailed(self._place, str(error))
+        return self.failed
+
+    def carry_out(self, write: Callable[[], T]) -> T:
+        """Write; JournalFull without room, JournalFailed after any other error of the disk."""
+        try:
+            return write()
+        except NoRoom as full:
+            raise JournalFull(self._place, str(full)) from full
+        except (OSError, JournalFailed) as error:
+            raise self.fail(error) from error
 
 
 class Writer:
@@ -187,11 +166,10 @@ class Writer:
         self.retention: Final = Retention(pages, settings, clock)
         self._out: Final = PageWriter(pages, settings, self.retention, end, lock=lock)
         self._lock: Final = threading.Lock()
-        self._changed: Final = threading.Condition(self._lock)
-        self._is_syncing = False
-        self._process: Final = os.getpid()
-        self._failed: JournalFailed | None = None
-        self._is_closing = self._closed = False
+        self._leader = threading.Lock()  # of the thread that syncs, which has it locked, or that did so last
+        self._state: Final = WriterState(self._place)
+        self._is_closing = False
+        self._closing: Final = threading.Lock()
         self._is_full = False
         self._room: Final = Room(self._place, clock, listeners)
         self._timer: Final = BatchTimer(
@@ -212,7 +190,7 @@ class Writer:
     @property
     def synced(self) -> int:
         """The last record that is on the disk with all before it."""
-        return self._out.synced
+        return self._out.syncs.synced
 
     @property
     def index(self) -> PageIndex | None:
@@ -255,23 +233,23 @@ class Writer:
         """Sync up to this record now, or have the timer do so, as the durability says."""
         if (durability := self._settings.durability) is Durability.EACH:
             self.sync_to(last)
-        elif durability is Durability.BATCH and last - self._out.synced >= self._settings.batch_records:
+        elif durability is Durability.BATCH and last - self._out.syncs.synced >= self._settings.batch_records:
             with contextlib.suppress(JournalFull):  # they stay in the buffer: the timer tries again, as the next append
                 self.sync_to(last)
-        if self._out.synced < last:
+        if self._out.syncs.synced < last:
             self._timer.started()
 
     def _add(self, payloads: Sequence[bytes], done: int, *, write_now: bool) -> Position:
         with self._lock:
-            self._check()
+            self._state.check()
             if self._is_closing:
-                raise self._was_closed()
+                raise self._state.was_closed()
             try:
                 return self._out.add(payloads, done, self._clock.now(), write_now=write_now)
             except (OSError, JournalFailed) as error:
-                raise self._fail(error) from error
+                raise self._state.fail(error) from error
             finally:
-                if not self._is_syncing:
+                if not self._leader.locked():
                     self._out.syncs.close_retired()
 
     def _make_room(self, full: NoRoom) -> None:
@@ -291,10 +269,10 @@ class Writer:
     def reclaim(self, *, ignore_cursors: bool = False, last_page: bool = False) -> int:
         """Remove the pages that may go, and return how many; with `last_page` the last one may, too."""
         with self._lock:
-            self._check()
+            self._state.check()
             go = partial(self.retention.reclaim, self._out.number, ignore_cursors=ignore_cursors)
             now = self._clock.now()
-            removed = self._carry_out(lambda: go(renew=flushed_renewal(self._out, now))) if last_page else go()
+            removed = self._state.carry_out(lambda: go(renew=flushed_renewal(self._out, now))) if last_page else go()
         if removed:
             self._listeners.notify()
         return removed
@@ -304,17 +282,9 @@ class Writer:
         if not self._out.has_unwritten:
             return
         with self._lock:
-            self._check()
-            self._carry_out(self._out.flush)
+            self._state.check()
+            self._state.carry_out(self._out.flush)
         self._listeners.notify()
-
-    def _carry_out(self, write: Callable[[], T]) -> T:
-        try:
-            return write()
-        except NoRoom as full:
-            raise JournalFull(self._place, str(full)) from full
-        except (OSError, JournalFailed) as error:
-            raise self._fail(error) from error
 
     def sync(self) -> None:
         """Return when all that was appended before is on the disk, at any durability."""
@@ -322,42 +292,49 @@ class Writer:
 
     def sync_to(self, target: int) -> None:
         """Return when this record and all before it are on the disk; threads that wait meanwhile share a sync."""
-        if self._out.synced >= target:
-            return
-        unsynced = self._lead(target)
-        if unsynced is None:
-            return
+        while self._out.syncs.synced < target:
+            mine = threading.Lock()
+            with mine:
+                unsynced = self._lead(mine, target)
+                if unsynced is not None:
+                    self._sync(unsynced)
+            if unsynced is not None:
+                self._listeners.notify()
+                return
+            leader = self._leader
+            if self._out.syncs.synced < target:  # otherwise this may be the next leader, which syncs later records
+                with leader:
+                    pass
+
+    def _lead(self, mine: threading.Lock, target: int) -> Unsynced | None:
+        """Have this thread be the one that syncs until it releases the lock `mine`; None if another does, or did."""
+        with self._lock:
+            if self._out.syncs.synced >= target:
+                return None
+            self._state.check()
+            if self._leader.locked():
+                return None
+            if self._out.written < target:
+                self._state.carry_out(self._out.flush)
+            unsynced = self._out.unsynced()
+            self._leader = mine
+            return unsynced
+
+    def _sync(self, unsynced: Unsynced) -> None:
+        """Sync this; the caller leads."""
         try:
             self._out.syncs.sync(unsynced)
-            with self._changed:
-                self._out.syncs.reached(unsynced)
-                self._out.synced = max(self._out.synced, unsynced.sequence)
         except JournalFailed as error:
-            raise self._fail(error) from error
-        finally:
-            with self._changed:
-                self._is_syncing = False
-                self._out.syncs.close_retired()
-                self._changed.notify_all()
-        self._listeners.notify()
-
-    def _lead(self, target: int) -> Unsynced | None:
-        """Have this thread be the one that syncs; None once another one has synced the record."""
-        with self._changed:
-            self._changed.wait_for(lambda: not self._is_syncing or self._out.synced >= target)
-            if self._out.synced >= target:
-                return None
-            self._check()
-            if self._out.written < target:
-                self._carry_out(self._out.flush)
-            self._is_syncing = True
-            return self._out.unsynced()
+            raise self._state.fail(error) from error
+        with self._lock:
+            self._out.syncs.reached(unsynced)
+            self._out.syncs.close_retired()
 
     def _has_unfinished(self) -> bool:
         """Whether the timer has something to do: records to write, or with durability "batch" to sync."""
         if self._settings.durability is Durability.NONE:
             return self._out.has_unwritten
-        return self._out.sequence > self._out.synced
+        return self._out.sequence > self._out.syncs.synced
 
     def _finish_batch(self) -> None:
         """Write or sync what waits; called by the timer. Errors reach the next append."""
@@ -369,31 +346,18 @@ class Writer:
             self._is_full = False
         except JournalFull as full:
             if not self._is_full:
-                log_event(_log, logging.WARNING, "journal_full", journal=self._place, reason=full.reason)
+                self._log_full(full.reason)
             self._is_full = True
         except (JournalFailed, Closed):
             self._timer.close()
 
-    def _check(self) -> None:
-        if self._closed:
-            raise self._was_closed()
-        if self._failed is not None:
-            raise JournalFailed(self._failed.place, self._failed.reason)
-        if os.getpid() != self._process:
-            message = f"journal {self._place} was opened before a fork: open it in the child, once the parent closed it"
-            raise Closed(message)
-
-    def _was_closed(self) -> Closed:
-        return Closed(f"journal {self._place} was closed: open it again")
-
-    def _fail(self, error: OSError | JournalFailed) -> JournalFailed:
-        """Take nothing more: after a failed sync the system may have forgotten what it did not write."""
-        self._failed = error if isinstance(error, JournalFailed) else JournalFailed(self._place, str(error))
-        return self._failed
+    @log_safely
+    def _log_full(self, reason: str) -> None:
+        log_event(_log, logging.WARNING, "journal_full", journal=self._place, reason=reason)
 
     def finish(self) -> None:
         """Write and sync what waits, except that durability "none" does not sync. Nothing after a failure or a fork."""
-        if self._failed is None and self._process == os.getpid():
+        if self._state.failed is None and self._state.is_here:
             self.flush() if self._settings.durability is Durability.NONE else self.sync()
 
     def close(self) -> None:
@@ -401,23 +365,28 @@ class Writer:
 
         Raises what kept records of the buffer from being written; the journal is closed then too.
         """
-        if self._process != os.getpid():
+        if not self._state.is_here:
             return
-        with self._changed:
-            if self._is_closing:
-                self._changed.wait_for(lambda: self._closed)
+        with self._closing:  # a second call returns when the first has done all this
+            if self._state.closed:
                 return
-            self._is_closing = True
-        try:
-            self._timer.close()
-            self.finish()
-        finally:
-            with self._changed:
-                self._changed.wait_for(lambda: not self._is_syncing)
-                self._closed = True
+            with self._lock:
+                self._is_closing = True
+            try:
+                self._timer.close()
+                self.finish()
+            finally:
+                while not self._state.closed:
+                    self._end()
+                self._listeners.notify()
+
+    def _end(self) -> None:
+        """Close the files, unless another thread began to sync them since this one looked."""
+        leader = self._leader
+        with leader, self._lock:
+            if leader is self._leader:
+                self._state.closed = True
                 self._out.close()
-                self._changed.notify_all()
-            self._listeners.notify()
 
 
 #: Those that the end of the program finishes, if they were not closed.
@@ -430,6 +399,11 @@ def _finish_unclosed() -> None:
         try:
             writer.finish()
         except (JournalFull, JournalFailed) as error:
-            log_event(_log, logging.WARNING, "journal_records_lost_at_exit", reason=error)
+            _log_lost(error)
         except Closed:
             continue
+
+
+@log_safely
+def _log_lost(error: Exception) -> None:
+    log_event(_log, logging.WARNING, "journal_records_lost_at_exit", reason=error)

@@ -22,7 +22,7 @@ from astyqueue.cli.context import (
     yes_option,
 )
 from astyqueue.cli.errors import ExitCode
-from astyqueue.cli.output import Output, json_line
+from astyqueue.cli.output import json_line, output_now
 from astyqueue.cli.params import Moment
 from astyqueue.errors import BadInput
 from astyqueue.findings import Severity, worst
@@ -129,12 +129,14 @@ def _last_records(opened: ReadOnlyJournal[bytes], count: int, end: datetime | No
 
     Sequences are missing where records were damaged or cut: it begins further back each time, until there are enough.
     """
+    from astyqueue.journal.reader import LossLog
+
     stat = opened.stat()
-    back, logged = count, set[tuple[Path, int, int]]()
+    back, log = count, LossLog()
     while True:
         start = stat.last_sequence - back
         with opened.read(after=start if start >= stat.first_sequence else 0, until=end) as records:
-            records.log_once(logged)
+            records.share_log(log)
             found = deque(records, maxlen=count)
         if len(found) == count or start < stat.first_sequence:
             return found, max(stat.last_sequence, found[-1].sequence if found else 0)
@@ -149,7 +151,6 @@ def stat(*, folder: Path, prefix: str, svg: Path | None, page: int | None, as_js
     """Show how large the journal in FOLDER is, which records it has, and where its cursors are."""
     from dataclasses import asdict
 
-    from astyqueue.clock import SystemClock, instant
     from astyqueue.files import replace_file
 
     with _opened(folder, prefix) as opened:
@@ -157,7 +158,7 @@ def stat(*, folder: Path, prefix: str, svg: Path | None, page: int | None, as_js
         del found["synced_sequence"], found["dropped_records"]  # only the process that writes knows them
         if svg is not None:
             replace_file(svg, opened.picture(page).encode())
-    output = Output(instant(SystemClock().now()), as_json=as_json)
+    output = output_now(as_json=as_json)
     output.lines([f"{name.replace('_', ' '):<15}{_shown(value)}" for name, value in found.items()], found)
 
 
@@ -189,7 +190,6 @@ def reclaim(*, folder: Path, prefix: str, retain: str | None, ignore_cursors: bo
     Without --retain: the pages that every cursor has passed. If all may go, an empty page stays, which has the number
     of the next record.
     """
-    from astyqueue.clock import SystemClock, instant
     from astyqueue.journal import Journal
 
     with _opened(folder, prefix) as opened:
@@ -204,7 +204,7 @@ def reclaim(*, folder: Path, prefix: str, retain: str | None, ignore_cursors: bo
         found = writable.stat()
     left = found.last_sequence - found.first_sequence + 1 if found.first_sequence else 0
     why = ": a page stays while one of its records is younger, or a cursor or reader needs it" if left else ""
-    output = Output(instant(SystemClock().now()), as_json=as_json)
+    output = output_now(as_json=as_json)
     output.done(
         f"removed {counted(removed, 'page')}, {counted(left, 'record')} left{why}",
         {"removed_pages": removed, "records": left},

@@ -21,9 +21,9 @@ from astyqueue.clock import SystemClock, instant
 from astyqueue.dispatch.processes import forwarded_delivery
 from astyqueue.dispatch.processes.channel import Channel, Frame
 from astyqueue.dispatch.processes.forwarded_delivery import crossing
-from astyqueue.dispatch.worker_log import log_safely
 from astyqueue.errors import AstyqueueError, ChildDied, HandlerFailed, Reject, Retry, Snooze
 from astyqueue.queue.delivery.delivery import Delivery
+from astyqueue.structured_log import log_safely
 from astyqueue.text import reason_of
 from astyqueue.units import BEGINNING, SECOND, MonotonicUs
 

@@ -9,13 +9,11 @@ import itertools
 import os
 import signal
 import sqlite3
-import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import closing
 from pathlib import Path
-from types import FrameType
 
 import pytest
 
@@ -27,6 +25,7 @@ from astyqueue.stores.sqlite import SQLiteStore
 from astyqueue.stores.sqlite.connection import Writers
 from astyqueue.stores.sqlite.database import DatabaseFile
 from astyqueue.testing import TimeMachine
+from tests.support.interrupting import Interrupting
 
 ROW = "emails:0:0"
 WANTED = (Slice(ROW, 2),)
@@ -110,31 +109,6 @@ def test_writers_go_in_the_order_in_which_they_came() -> None:
         assert order == []
         first.release()
     assert order == list(range(10))
-
-
-class Interrupting:
-    """Raises KeyboardInterrupt at one of the points of a call at which Python may handle a signal.
-
-    These are the beginnings of functions and the returns from what is written in C.
-    """
-
-    def __init__(self, at: int) -> None:
-        self._at = at
-        self.points = 0
-
-    def __enter__(self) -> None:
-        sys.setprofile(self._count)
-
-    def __exit__(self, *_: object) -> None:
-        sys.setprofile(None)
-
-    def _count(self, _: FrameType, event: str, __: object) -> None:
-        if event not in ("call", "c_return"):
-            return
-        self.points += 1
-        if self.points == self._at:
-            sys.setprofile(None)
-            raise KeyboardInterrupt
 
 
 def test_a_write_that_is_interrupted_wherever_it_can_be_keeps_no_other_thread_from_writing(store: Store) -> None:

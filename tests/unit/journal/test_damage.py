@@ -275,6 +275,14 @@ def test_what_a_killed_process_left_behind_the_last_record_is_cut_and_logged(
     assert damage(journal) == []
 
 
+def test_the_log_names_the_last_record_before_what_was_cut_also_if_that_may_have_been_several(
+    filled: SimulatedDisk, opened: Opening, caplog: pytest.LogCaptureFixture
+) -> None:
+    filled.names_seen[FOLDER / "journal-4.page"].seen.extend(b"t" * 300)
+    opened(disk=filled)
+    assert [message.partition(" bytes=")[2] for message in caplog.messages] == ["300 after_record=8"]
+
+
 def test_a_folder_that_is_missing_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         ReadOnlyJournal.open(tmp_path / "missing")

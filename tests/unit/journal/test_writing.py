@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import logging
 import os
 import subprocess
 import sys
@@ -137,6 +138,27 @@ def test_without_a_thread_for_its_batches_a_journal_writes_each_append_until_one
     journal.append(b"c")
     journal.close()
     assert values(other) == [b"a", b"b", b"c"]
+
+
+class Refusing(logging.Filter):
+    def filter(self, record: logging.LogRecord) -> bool:
+        raise KeyError(record.name)
+
+
+def test_a_log_filter_that_raises_keeps_no_batch_from_its_end(
+    opened: Opening, disk: SimulatedDisk, clock: TimeMachine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log, refusing = logging.getLogger("astyqueue.journal"), Refusing()
+    log.addFilter(refusing)
+    try:
+        journal = opened(durability="batch", page_size="1MiB")
+        disk.room = 0
+        journal.append(b"a")
+        until_true(lambda: "KeyError" in capsys.readouterr().err or clock.advance("10ms") is None)
+        disk.room = None
+        until_true(lambda: journal.stat().synced_sequence == 1 or clock.advance("10ms") is None)
+    finally:
+        log.removeFilter(refusing)
 
 
 def test_without_durability_nothing_is_synced_and_other_processes_see_it_after_the_delay(
