@@ -9,7 +9,8 @@ from functools import partial
 from typing import Final
 
 from astyqueue.clock import Clock
-from astyqueue.errors import AstyqueueError, Closed, StoreError
+from astyqueue.errors import AstyqueueError, BadSetting, Closed, NotFound, StoreError
+from astyqueue.journal.records import Damage
 from astyqueue.journal_errors import JournalError, JournalFailed
 from astyqueue.observe.events import SpoolForwarded, SpoolRefused
 from astyqueue.observe.observers import Observers
@@ -17,12 +18,14 @@ from astyqueue.spool.open_journals import OpenJournals
 from astyqueue.spool.outage import Outage
 from astyqueue.spool.process_journal import ProcessJournal
 from astyqueue.spool.record import PendingMessage, SpooledMessage
-from astyqueue.structured_log import log_event
+from astyqueue.structured_log import log_event, log_safely
+from astyqueue.text import reason_of
 from astyqueue.units import BEGINNING, SECOND, MonotonicUs
 from astyqueue.waiting import Wakeup
 
 #: Sends messages to the store, those of a row in order, and returns the errors of rows that failed; the messages of the
-#: other rows are there then. What it raises failed for all rows. The same messages may come again.
+#: other rows are there then. What it raises concerns no message: all wait. Only NotFound says that the queue takes none
+#: of them any more. The same messages may come again.
 Deliver = Callable[[Sequence[SpooledMessage]], Mapping[str, Exception]]
 
 #: How often a process looks for what dead processes left.
@@ -31,7 +34,17 @@ _ADOPT_EVERY_US: Final = 5 * SECOND
 _LOOK_EVERY_US: Final = SECOND
 #: After this number of errors of an unexpected type, a message that causes them alone is set aside.
 _TRIES: Final = 5
+#: Errors of a row that may pass. BadSetting is one of opening the store again (a password file is missing, say).
+_MAY_PASS: Final = (StoreError, JournalError, Closed, OSError, BadSetting)
 _log: Final = logging.getLogger("astyqueue.spool")
+
+
+class _NoneSentError(Exception):
+    """`deliver` raised this error, which concerns no message."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__()
+        self.error = error
 
 
 class Forwarder:
@@ -44,6 +57,7 @@ class Forwarder:
         """Forward with `deliver`; nothing happens before `start`."""
         self.outage: Final = Outage(journals.folder.queue, clock)
         self.last_refusal = ""
+        self.unreadable = 0
         self.journals: Final = journals
         self._queue: Final = journals.folder.queue
         self._files: Final = journals.files
@@ -178,28 +192,30 @@ class Forwarder:
     def _forward(self, journal: ProcessJournal) -> None:
         """Forward the next batch, and report what could not be read."""
         with self._files:
-            batch = journal.pending(self._held)
+            batch, before = journal.pending(self._held), journal.unreadable
             damage = journal.damage()
+            self.unreadable += journal.unreadable - before
         for one in damage:
-            log_event(
-                _log, logging.ERROR, "spool_messages_unreadable", queue=self._queue, journal=journal.folder, damage=one
-            )
-        if not batch:
-            return
-        errors = self._sent(batch)
-        self._confirm(journal, [one for one in batch if one.row not in errors])
-        for row, error in errors.items():
-            self._resolve(journal, [one for one in batch if one.row == row], error)
+            _log_damage(self._queue, journal, one)
+        try:
+            errors = self._sent(batch)
+            self._confirm(journal, [one for one in batch if one.row not in errors])
+            for row, error in errors.items():
+                self._resolve(journal, [one for one in batch if one.row == row], error)
+        except _NoneSentError as none_sent:
+            self._hold_all({one.row for one in batch if one.message is not None}, none_sent.error)
 
     def _sent(self, part: Sequence[PendingMessage]) -> dict[str, Exception]:
-        """Send messages to the store; returns the errors of the rows that failed."""
+        """Send messages to the store; returns the errors of the rows that failed. _NoneSentError if all wait."""
         errors: dict[str, Exception] = {one.row: ValueError(one.problem) for one in part if one.message is None}
         messages = [one.message for one in part if one.message is not None]
         if messages:
             try:
                 errors |= self._deliver(messages)
-            except Exception as error:  # noqa: BLE001 - a driver may raise anything; `_resolve` decides what it means
+            except NotFound as error:
                 errors |= dict.fromkeys((one.id.row for one in messages), error)
+            except Exception as error:
+                raise _NoneSentError(error) from error
         return errors
 
     def _resolve(self, journal: ProcessJournal, part: Sequence[PendingMessage], error: Exception | None) -> None:
@@ -218,7 +234,7 @@ class Forwarder:
 
     def _may_pass(self, part: Sequence[PendingMessage], error: Exception) -> bool:
         """Whether an error may pass with time; one of an unexpected type may, a few times."""
-        if isinstance(error, StoreError | JournalError | Closed | OSError):
+        if isinstance(error, _MAY_PASS):
             return True
         if isinstance(error, AstyqueueError | ValueError) or len(part) > 1:
             return False
@@ -226,6 +242,7 @@ class Forwarder:
         self._tries[part[0]] = self._tries.get(part[0], 0) + 1
         return self._tries[part[0]] < _TRIES
 
+    @log_safely
     def _log_unexpected(self, error: Exception) -> None:
         effect = "the spool tries again"
         log_event(_log, logging.ERROR, "spool_unexpected_error", exc_info=error, queue=self._queue, effect=effect)
@@ -233,6 +250,13 @@ class Forwarder:
     def _hold(self, row: str, error: Exception) -> None:
         self._held.add(row)
         self._errors.append(error)
+
+    def _hold_all(self, rows: set[str], error: Exception) -> None:
+        """Hold these rows. The traceback of an error of an unexpected type is logged once while that lasts."""
+        if not isinstance(error, AstyqueueError | OSError) and reason_of(error) != self.outage.last_error:
+            self._log_unexpected(error)
+        for row in rows - self._held:
+            self._hold(row, error)
 
     def _confirm(self, journal: ProcessJournal, part: Sequence[PendingMessage]) -> None:
         if not part:
@@ -245,7 +269,7 @@ class Forwarder:
             self._observers.notify(SpoolForwarded(self._queue, sent))
 
     def _set_aside(self, journal: ProcessJournal, one: PendingMessage, error: Exception) -> None:
-        reason = one.problem or f"{type(error).__name__}: {error}"
+        reason = one.problem or reason_of(error)
         try:
             with self._files:
                 journal.refuse(one, reason)
@@ -259,14 +283,24 @@ class Forwarder:
         self._has_moved = True
         self.last_refusal = reason
         self.outage.passed_one()
-        log_event(
-            _log,
-            logging.ERROR,
-            "spool_message_set_aside",
-            queue=self._queue,
-            journal=journal.folder,
-            record=one.sequence,
-            reason=reason,
-        )
+        _log_refusal(self._queue, journal, one, reason)
         if self._observers.on:
             self._observers.notify(SpoolRefused(self._queue, one.message and one.message.id, reason))
+
+
+@log_safely
+def _log_damage(queue: str, journal: ProcessJournal, damage: Damage) -> None:
+    log_event(_log, logging.ERROR, "spool_messages_unreadable", queue=queue, journal=journal.folder, damage=damage)
+
+
+@log_safely
+def _log_refusal(queue: str, journal: ProcessJournal, one: PendingMessage, reason: str) -> None:
+    log_event(
+        _log,
+        logging.ERROR,
+        "spool_message_set_aside",
+        queue=queue,
+        journal=journal.folder,
+        record=one.sequence,
+        reason=reason,
+    )

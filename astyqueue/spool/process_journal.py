@@ -13,6 +13,7 @@ from typing import Final
 from astyqueue.clock import Clock, instant
 from astyqueue.errors import Closed
 from astyqueue.journal import BYTES, Cursor, Journal, Reader, ReadOnlyJournal
+from astyqueue.journal.reader import LossLog
 from astyqueue.journal.records import Damage, Position
 from astyqueue.journal_errors import JournalError, JournalFailed
 from astyqueue.spool.options import SpoolOptions
@@ -20,7 +21,6 @@ from astyqueue.spool.outage import load_outage
 from astyqueue.spool.record import PendingMessage
 from astyqueue.spool.refused_journal import REFUSED, RefusedJournal
 
-#: The cursor of the forwarder.
 FORWARDED: Final = "forwarded"
 #: Messages of one batch: five full commits of 200 for a row, one look at the queue, one write of the cursor. A batch
 #: ends before if the bytes of its records reach this: the forwarder has each of them in memory several times.
@@ -30,8 +30,8 @@ _LOT_BYTES: Final = 8 << 20
 #: in messages, which bounds how many a process that dies leaves to be sent again, and in bytes of those that wait.
 _AHEAD: Final = 10 * LOT
 _BYTES_AHEAD: Final = 16 << 20
-#: The damage that looks at the state logged: each call and each health probe looks at the same records again.
-_LOGGED: Final[set[tuple[Path, int, int]]] = set()
+#: For looks at the state: each call and each health probe looks at the same records again.
+_LOSS_LOG: Final = LossLog()
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ def state_of(
     stat = journal.stat()
     done = max(stat.cursors.get(FORWARDED, 0), stat.first_sequence - 1)
     with journal.read(after=done) as records:
-        records.log_once(_LOGGED)
+        records.share_log(_LOSS_LOG)
         oldest = records.take(1)
     with ReadOnlyJournal.open(folder, codec=BYTES, prefix=REFUSED) as refused:
         aside = refused.stat()
@@ -194,7 +194,7 @@ class ProcessJournal:
 
     def damage(self) -> list[Damage]:
         """What could not be read since the last call; `unreadable` counts the messages in it, at least."""
-        found = [one for one in self._reader.skipped if not self._was_dropped(one)]
+        found = [one for one in self._reader.skipped if not self._was_dropped(one) and not self._was_passed(one)]
         self._reader.skipped.clear()
         self.unreadable += sum(max(1, one.before - one.after - 1) if one.after else 1 for one in found)
         return found
@@ -203,6 +203,11 @@ class ProcessJournal:
         """Whether these are pages that made room for later ones, which are counted as dropped."""
         page = self.folder / f"journal-{damage.page}.page"
         return self._options.drops_oldest and not damage.size and not page.exists()
+
+    def _was_passed(self, damage: Damage) -> bool:
+        """Whether an earlier process has reported it: a reader passes the beginning of its page again."""
+        committed = self._cursor.position
+        return committed is not None and 0 < damage.before <= committed.sequence
 
     def refuse(self, message: PendingMessage, reason: str) -> None:
         """Set a message aside, durably; JournalFull if the journal of refused messages is at its cap."""

@@ -13,7 +13,6 @@ from astyqueue.journal.settings import least_cap
 from astyqueue.spool.options import SpoolOptions
 from astyqueue.spool.record import RefusedMessage
 
-#: The prefix of its files.
 REFUSED: Final = "refused"
 
 

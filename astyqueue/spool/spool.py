@@ -162,7 +162,7 @@ class Spool:
             oldest=min((one.oldest for one in found if one.oldest), default=None),
             refused=sum(one.refused for one in found),
             dropped=sum(one.dropped for one in own),
-            unreadable=sum(one.unreadable for one in own),
+            unreadable=forwarder.unreadable if forwarder else 0,
             last_refusal=forwarder.last_refusal if forwarder else "",
             last_error=outage.last_error if outage else "",
             failing_since=instant(outage.since_us) if outage and outage.since_us is not None else None,

@@ -10,7 +10,7 @@ import click
 
 from astyqueue.cli.context import Session, json_option, on_store, verbose_option
 from astyqueue.cli.errors import ExitCode
-from astyqueue.cli.output import Output
+from astyqueue.cli.output import output_now
 from astyqueue.cli.params import DurationText
 from astyqueue.errors import NotFound
 from astyqueue.stores.url import SPOOL_VARIABLE
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from datetime import timedelta
 
+    from astyqueue.observe import ObservedEvent
     from astyqueue.spool import JournalState, SpoolFolder
 
 _folders = click.argument(
@@ -83,10 +84,8 @@ def status(*, folders: tuple[Path, ...], as_json: bool) -> None:
     process that has the spool, or by `astyqueue spool drain`. The last error is why the process that has or had the
     journal cannot forward; there is none once it can.
     """
-    from astyqueue.clock import SystemClock, instant
-
     found = [_Shown(folder, state) for folder in _queues(folders) for state in folder.states()]
-    output = Output(instant(SystemClock().now()), as_json=as_json)
+    output = output_now(as_json=as_json)
     output.listing(found, shown=_Shown.as_row, none="no process has sent into this spool")
 
 
@@ -110,46 +109,58 @@ def status(*, folders: tuple[Path, ...], as_json: bool) -> None:
 def drain(context: click.Context, /, session: Session, *, folders: tuple[Path, ...], timeout: timedelta) -> None:
     """Forward to the store what processes that ended left in FOLDER; living ones forward theirs themselves.
 
-    What is for a queue that the store does not have stays. Exit code 1 for such a queue, or if messages are left that
-    no living process has.
+    What is for a queue that the store does not have stays. Exit code 1 for such a queue, if messages are left that no
+    living process has, or if the disk damaged some.
     """
-    is_left, missing = False, list[str]()
+    is_whole, missing = True, list[str]()
     for folder in _queues(folders):
         try:
-            is_left |= _drained(session, folder, timeout)
+            is_whole &= _drained(session, folder, timeout)
         except NotFound as error:
             missing.append(str(error))
     if missing:
         raise NotFound("; ".join(missing))
-    if is_left:
+    if not is_whole:
         context.exit(ExitCode.FAILED)
 
 
+class _Forwarded:
+    """Counts what this process forwards: others forward theirs meanwhile."""
+
+    count = 0
+
+    def observe(self, event: ObservedEvent) -> None:
+        from astyqueue.observe import SpoolForwarded
+
+        if isinstance(event, SpoolForwarded):
+            self.count += len(event.messages)
+
+
 def _drained(session: Session, folder: SpoolFolder, timeout: timedelta) -> bool:
-    """Forward one queue; whether messages are left that no living process has."""
+    """Forward one queue; whether all could be read, and none is left that no living process has."""
     from astyqueue.queue.queue import MessageQueue
 
     session.check(folder.queue)
-    before = folder.states()
-    builder = MessageQueue.builder().store(session.connection.store).name(folder.queue)
+    forwarded = _Forwarded()
+    builder = MessageQueue.builder().store(session.connection.store).name(folder.queue).observer(forwarded)
     with builder.spool(folder.path.parent, cap=None, drain=0).build() as queue:
         queue.spool.drain(timeout)
-        error = queue.spool.status().last_error
+        status = queue.spool.status()
     after = folder.states()
     left = sum(state.messages for state in after if not state.in_use)
     kept = sum(state.messages for state in after if state.in_use)
-    refused = sum(state.refused for state in after)
-    set_aside = refused - sum(state.refused for state in before)
-    forwarded = max(0, sum(state.messages for state in before) - left - kept - max(0, set_aside))
-    facts = {"queue": folder.queue, "forwarded": forwarded, "left": left, "in_use": kept, "refused": refused}
+    refused, unreadable = sum(state.refused for state in after), status.unreadable
+    facts = {"queue": folder.queue, "forwarded": forwarded.count, "left": left, "in_use": kept, "refused": refused}
     parts = [
-        f"{folder.queue}: forwarded {counted(forwarded, 'message')}, left {left}",
+        f"{folder.queue}: forwarded {counted(forwarded.count, 'message')}, left {left}",
         *([f"{kept} of living processes"] if kept else []),
         *([f"{refused} set aside"] if refused else []),
-        *([error] if left and error else []),
+        *([f"{unreadable} unreadable"] if unreadable else []),
+        *([status.last_error] if left and status.last_error else []),
     ]
-    session.output.done(", ".join(parts), facts | {"error": error if left else ""})
-    return left > 0
+    facts |= {"unreadable": unreadable, "error": status.last_error if left else ""}
+    session.output.done(", ".join(parts), facts)
+    return not left and not unreadable
 
 
 def _queues(folders: tuple[Path, ...]) -> Iterator[SpoolFolder]:

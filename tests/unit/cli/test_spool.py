@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -10,15 +11,20 @@ import pytest
 from astyqueue import MessageQueue
 from astyqueue.errors import BadInput
 from astyqueue.queue.connection import Connection
+from astyqueue.spool import Spool
 from astyqueue.stores import open_store
 from tests.unit.cli.conftest import Shell
 from tests.unit.spool.conftest import Gate
 
 
 @pytest.fixture
-def away(connection: Connection, folder: Path) -> Iterator[MessageQueue]:
+def store(connection: Connection) -> Gate:
+    return Gate(connection.store)
+
+
+@pytest.fixture
+def away(store: Gate, folder: Path) -> Iterator[MessageQueue]:
     """A queue with a spool of three messages, whose process lives while the store is away."""
-    store = Gate(connection.store)
     with MessageQueue.builder().store(store).name("emails").spool(folder / "spool").build() as queue:
         store.is_away = True
         queue.send_many(["a", "b", "c"])
@@ -61,6 +67,35 @@ def test_the_folder_may_come_from_the_environment(shell: Shell, folder: Path, mo
 @pytest.mark.usefixtures("away")
 def test_drain_leaves_the_journal_of_a_living_process(shell: Shell) -> None:
     assert shell("spool", "drain", "spool").stdout == "emails: forwarded 0 messages, left 0, 3 of living processes\n"
+
+
+def test_drain_does_not_count_what_a_living_process_forwarded_meanwhile(
+    shell: Shell, store: Gate, away: MessageQueue, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with MessageQueue.builder().store(store).name("emails").spool(folder / "spool", drain=0).build() as dead:
+        dead.send_many(["d", "e"])
+    drain = Spool.drain
+
+    def drain_once_the_other_did(spool: Spool, timeout: timedelta) -> bool:
+        store.is_away = False
+        assert drain(away.spool, "20s")
+        return drain(spool, timeout)
+
+    monkeypatch.setattr(Spool, "drain", drain_once_the_other_did)
+    assert shell("spool", "drain", "spool").stdout == "emails: forwarded 2 messages, left 0\n"
+
+
+def test_drain_counts_what_it_cannot_read_in_all_journals_and_fails(
+    shell: Shell, store: Gate, away: MessageQueue, folder: Path
+) -> None:
+    with MessageQueue.builder().store(store).name("emails").spool(folder / "spool", drain=0).build() as dead:
+        dead.send_many(["damaged", "d"])
+    away.close()
+    for page in (folder / "spool" / "queue-emails").glob("*/journal-1.page"):
+        page.write_bytes(page.read_bytes().replace(b'"b"', b'"B"').replace(b'"damaged"', b'"dAmaged"'))
+    result = shell("spool", "drain", "spool", code=1)
+    assert result.stdout == "emails: forwarded 3 messages, left 0, 2 unreadable\n"
+    assert shell("spool", "drain", "spool").stdout == "emails: forwarded 0 messages, left 0\n"
 
 
 def test_drain_creates_no_queue_in_another_store(shell: Shell, away: MessageQueue) -> None:

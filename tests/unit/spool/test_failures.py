@@ -12,12 +12,14 @@ from pathlib import Path
 import pytest
 
 from astyqueue import MessageQueue
-from astyqueue.errors import BadInput, SliceTooLong
+from astyqueue.errors import BadInput, BadSetting, SliceTooLong
 from astyqueue.files import for_owner
 from astyqueue.journal.disk import LocalDisk, LocalFile
 from astyqueue.journal_errors import JournalFailed
 from astyqueue.protocol.steps import Commit, Request
 from astyqueue.spool import ConnectionSpools, SpoolFolder, SpoolOptions, backlog_of
+from astyqueue.store import Store
+from astyqueue.stores.lazy_store import LazyStore
 from tests.unit.spool.conftest import Gate, Opening, bodies
 
 
@@ -299,6 +301,26 @@ def test_dropped_messages_are_no_damage(opened: Opening, store: Gate) -> None:
     status = queue.spool.status()
     assert status.dropped > 0
     assert status.unreadable == 0
+
+
+def test_messages_wait_while_settings_are_wrong_with_which_the_store_is_opened(opened: Opening, folder: Path) -> None:
+    def fail() -> Store:
+        message = "password_file '/run/secrets/queue' cannot be read"
+        raise BadSetting(message)
+
+    opened().close()
+    with opened(store=LazyStore(fail), drain=0) as queue:
+        queue.send_many(range(3))
+        assert not queue.spool.drain("1s")
+        status = queue.spool.status()
+        assert (status.messages, status.refused) == (3, 0)
+        assert status.failing_since is not None
+        assert "password_file" in status.last_error
+    mended = opened()
+    assert mended.spool.drain("20s")
+    assert mended.spool.status().refused == 0
+    assert not list((folder / "queue-emails").rglob("refused*"))
+    assert bodies(mended, 3) == [0, 1, 2]
 
 
 def test_an_outage_is_shown_to_other_processes_until_it_ends(opened: Opening, store: Gate, folder: Path) -> None:
