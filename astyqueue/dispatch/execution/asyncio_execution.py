@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from contextvars import Context
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from astyqueue.aio.queue import MessageQueue as AsyncQueue
 from astyqueue.dispatch.consumers import ConsumerManager, MultiQueueConsumer
@@ -23,6 +23,8 @@ from astyqueue.dispatch.worker_log import log_blocked
 from astyqueue.queue.delivery.base_delivery import DeliveryFactory
 from astyqueue.queue.delivery.delivery import Delivery
 from astyqueue.queue.queue import MessageQueue
+
+R = TypeVar("R")
 
 
 class CallersLoop(NamedTuple):
@@ -75,13 +77,7 @@ class CoroutinePool:
     another one set.
     """
 
-    def __init__(
-        self,
-        in_flight: int,
-        *,
-        blocked_after: int,
-        callers_loop: CallersLoop | None,
-    ) -> None:
+    def __init__(self, in_flight: int, *, blocked_after: int, callers_loop: CallersLoop | None) -> None:
         """Nothing runs yet. Without `callers_loop`: in the loop of this process for handlers, in its own thread."""
         self.size = in_flight
         self.free = FreeSlots()
@@ -177,8 +173,7 @@ class CoroutinePool:
 
     def runs(self, task: asyncio.Task[object] | None) -> bool:
         """Whether this task is one of its coroutines."""
-        running = (*(one.task for one in self._in_flight.values()), *(one.task for one in self._batches.values()))
-        return task in running
+        return task in (*(one.task for one in self._in_flight.values()), *(one.task for one in self._batches.values()))
 
     def _wake(self) -> None:
         """Take deliveries soon. Any thread may call this."""
@@ -234,13 +229,7 @@ class CoroutinePool:
     def _task(self, call: AsyncCall, given: Delivery | list[Delivery]) -> asyncio.Task[BaseException | None]:
         loop = asyncio.get_running_loop()
         self._watchdog.watch(loop)
-        coroutine = perform_awaited(call, given)
-        try:
-            # Not `create_task(..., context=)`: the task factory of a caller's loop may take only loop and coroutine.
-            return self._context.copy().run(loop.create_task, coroutine)
-        except BaseException:
-            coroutine.close()
-            raise
+        return _task_in(self._context.copy(), loop, perform_awaited(call, given))
 
     def _end(self, line: WaitingLine, execution: BegunExecution, task: asyncio.Task[BaseException | None]) -> None:
         """Settle what a coroutine came to."""
@@ -322,16 +311,25 @@ class CoroutinePool:
         """Log what keeps the event loop: the handler of one of these coroutines, or another task of the loop."""
         for line, execution, task in tuple(self._in_flight.values()):
             if task is running:
-                log = line.handling.log
-                log.blocking(execution.delivery, execution.handler, lasts=lasts, stack=stack)
+                line.handling.log.blocking(execution.delivery, execution.handler, lasts=lasts, stack=stack)
                 return
         for batch in tuple(self._batches.values()):
             if batch.task is running:
-                first, log = batch.executions[0], batch.handling.log
-                log.blocking(first.delivery, first.handler, lasts=lasts, stack=stack)
+                first = batch.executions[0]
+                batch.handling.log.blocking(first.delivery, first.handler, lasts=lasts, stack=stack)
                 return
         name = None if running is None else getattr(running.get_coro(), "__qualname__", None)
         log_blocked(lasts, stack, task=name)
+
+
+def _task_in(context: Context, loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, R]) -> asyncio.Task[R]:
+    """A task that runs in this context; a task factory of the loop that raises leaves no coroutine open."""
+    try:
+        # Not `create_task(..., context=)`: the task factory of a caller's loop may take only loop and coroutine.
+        return context.run(loop.create_task, coroutine)
+    except BaseException:
+        coroutine.close()
+        raise
 
 
 async def perform_awaited(call: AsyncCall, delivery: Delivery | list[Delivery]) -> BaseException | None:
