@@ -133,7 +133,7 @@ class PacedDoorbell:
         places = {place for row in rows if (place := place_of(row, now)) is not None}
         with self._lock:
             self._unrung |= places
-            if self._clock.monotonic() < self._rung + _SPEAKS_FOR:
+            if not self._unrung or self._clock.monotonic() < self._rung + _SPEAKS_FOR:
                 return set()
             self._rung = self._clock.monotonic()
             named, self._unrung = self._unrung, set()

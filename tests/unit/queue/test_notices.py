@@ -92,6 +92,16 @@ def test_a_row_whose_time_shard_ended_during_the_send_is_named_by_the_place_that
     assert rows_rung(request.batch.puts[0].value) == {5}
 
 
+def test_a_send_that_names_no_row_does_not_keep_the_next_from_ringing(clock: TimeMachine) -> None:
+    """A message for a later time shard: it is not rung for, so the five milliseconds of a ring do not begin."""
+    ring = Ring("emails", Layout(time_shards=4, concurrency_shards=8))
+    bell = PacedDoorbell(ring, clock)
+    writes(bell.ring([ring.row(clock.now() + ring.layout.time_shard_us, 6)]))
+    request = next(bell.ring([ring.row(clock.now(), 5)]))
+    assert isinstance(request, Send)
+    assert rows_rung(request.batch.puts[0].value) == {5}
+
+
 def test_a_message_of_a_group_that_ends_in_a_row_of_the_past_is_not_rung_for(clock: TimeMachine) -> None:
     """The bell is about current rows, and processes poll those that just ended."""
     ring = Ring("emails", Layout(time_shards=4, concurrency_shards=8))
