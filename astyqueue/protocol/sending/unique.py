@@ -253,6 +253,7 @@ class _Replacing(_Sending):
         self.replaced: MessageId | None = None
         self._snapshot = RowSnapshot(row, 1)
         self._put_off: dict[int, UniqueMessage] = {}
+        self._began = process.now()
 
     def _look(self) -> Steps[None]:
         self._snapshot.forget()
@@ -283,9 +284,11 @@ class _Replacing(_Sending):
         return _Planned([sent], change)
 
     def _in_place_of(self, owner: KeyOwner | None) -> UniqueMessage:
-        """The message to send: due when the replaced one was, if it keeps that moment and it is in the future."""
-        due = ids.moment(owner.id) if owner and self._keeps_due else 0
-        if due <= self._process.now():
+        """The message to send: if it keeps the due time of the replaced one it is due then, or now if that is over."""
+        if owner is None or not self._keeps_due:
+            return self._wanted
+        due = max(ids.moment(owner.id), self._began)
+        if due == self._began >= ids.moment(self._wanted.id):
             return self._wanted
         if due not in self._put_off:
             envelope = decode(self._wanted.value)

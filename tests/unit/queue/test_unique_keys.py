@@ -65,6 +65,17 @@ def test_what_replaces_is_due_when_the_other_was_and_what_debounces_as_it_says(
     assert late.body == "late"
 
 
+def test_what_replaces_a_message_that_is_due_already_is_due_now_however_often_it_is_sent(
+    queue: MessageQueue, clock: TimeMachine
+) -> None:
+    queue.send(0, key=KEY, unique="replace", delay="1m")
+    for number in range(1, 5):
+        clock.advance("90s")
+        sent = queue.send(number, key=KEY, unique="replace", delay="1m")
+        assert queue.get(sent.id).due == clock.instant
+    assert [delivery.body for delivery in queue.receive(5)] == [4]
+
+
 @pytest.mark.parametrize(("expires", "received"), [("10m", 1), (timedelta(minutes=30), 0)], ids=["duration", "moment"])
 def test_what_replaces_expires_a_duration_after_the_due_time_it_gets_or_at_its_moment(
     queue: MessageQueue, clock: TimeMachine, expires: str | timedelta, received: int
