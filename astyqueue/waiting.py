@@ -31,7 +31,10 @@ class Wakeup:
         """`clock` decides when a wait times out; `moves` counts how often it was moved by hand during a wait."""
         self.moves = 0
         self._clock = clock
-        self._changed = threading.Condition()
+        # A handler of signals that raises, as Ctrl-C does, may run between the taking of a lock and its block where `with`
+        # calls a function of Python to take it, as that of a Condition.
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
         self._signals = 0
         self._seen = 0
         self._tasks: set[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = set()
@@ -39,7 +42,7 @@ class Wakeup:
 
     def set(self) -> None:
         """Wake all threads and tasks that wait. Safe from any thread."""
-        with self._changed:
+        with self._lock:
             self._signals += 1
             self._changed.notify_all()
             tasks = tuple(self._tasks)
@@ -66,7 +69,7 @@ class Wakeup:
 
     def wait(self, until: MonotonicUs | None = None) -> None:
         """Block this thread until a signal, a move of the clock, or the monotonic moment `until` (microseconds)."""
-        with self._changed:
+        with self._lock:
             entered = self._seen
         stop_watching = self._clock.on_move(self._on_move)
         try:
@@ -75,7 +78,7 @@ class Wakeup:
             stop_watching()
 
     def _block(self, entered: int, until: MonotonicUs | None) -> None:
-        with self._changed:
+        with self._lock:
             while self._signals == entered and (left := self._left(until)) != 0:
                 self._changed.wait(left)
             self._seen = self._signals
@@ -86,7 +89,7 @@ class Wakeup:
         Returns False, and will not call it, if there was a signal that no wait has seen. It must be followed by
         `end_wait` before the next wait.
         """
-        with self._changed:
+        with self._lock:
             if self._signals != self._seen:
                 self._seen = self._signals
                 return False
@@ -95,7 +98,7 @@ class Wakeup:
 
     def end_wait(self, call: Callable[[], None]) -> None:
         """End a wait that `call_when_set` began: signals until now are seen, and `call` will not be called."""
-        with self._changed:
+        with self._lock:
             self._seen = self._signals
             if call in self._calls:
                 self._calls.remove(call)
@@ -105,18 +108,18 @@ class Wakeup:
         import asyncio  # noqa: PLC0415 - a program for threads does without it
 
         waiting = (asyncio.get_running_loop(), asyncio.Event())
-        with self._changed:
+        with self._lock:
             self._tasks.add(waiting)
             entered = self._seen
         stop_watching = self._clock.on_move(self._on_move)
         try:
             while self._signals == entered and (left := self._left(until)) != 0:
                 await _wait_for(waiting[1], left)
-            with self._changed:  # not in finally: the signal of a cancelled task is for the next waiter
+            with self._lock:  # not in finally: the signal of a cancelled task is for the next waiter
                 self._seen = self._signals
         finally:
             stop_watching()
-            with self._changed:
+            with self._lock:
                 self._tasks.discard(waiting)
 
     def _left(self, until: MonotonicUs | None) -> float | None:

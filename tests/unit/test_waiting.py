@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
+import itertools
 import sys
 import threading
 import weakref
@@ -15,6 +17,7 @@ from astyqueue.clock import Clock, SystemClock
 from astyqueue.testing import TimeMachine
 from astyqueue.units import SECOND, MonotonicUs
 from astyqueue.waiting import BargingLock, Wakeup
+from tests.support.interrupting import Interrupting
 
 DEADLINE = 10
 
@@ -226,6 +229,16 @@ def test_a_loop_that_was_closed_with_a_task_in_it_does_not_trouble_who_signals(c
     left.get_coro().close()
     assert clock.waiters == 0
     assert repr(left)
+
+
+def test_a_signal_that_is_interrupted_at_any_point_keeps_no_other_thread_from_signalling(clock: TimeMachine) -> None:
+    for at in itertools.count(1):
+        wakeup, interrupting = Wakeup(clock), Interrupting(at)
+        with contextlib.suppress(KeyboardInterrupt), interrupting:
+            wakeup.set()
+        join(in_threads(1, wakeup.set))
+        if interrupting.points < at:
+            break
 
 
 def test_a_signal_that_no_wait_has_seen_shows_until_one_sees_it(any_clock: Clock) -> None:
