@@ -31,8 +31,8 @@ class Wakeup:
         """`clock` decides when a wait times out; `moves` counts how often it was moved by hand during a wait."""
         self.moves = 0
         self._clock = clock
-        # A handler of signals that raises, as Ctrl-C does, may run between the taking of a lock and its block where `with`
-        # calls a function of Python to take it, as that of a Condition.
+        # A handler of signals that raises, as Ctrl-C does, may run between the taking of a lock and its block if `with`
+        # calls a function of Python for that, as with a Condition.
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
         self._signals = 0
