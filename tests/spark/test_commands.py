@@ -348,7 +348,7 @@ def test_a_pipeline_without_anything_to_read_says_so(shell: Shell, frames: Frame
     frames.queue()
     refused = "s3://lake: tables are kept in a folder that this machine and Spark workers share: give its path"
     assert refused in shell("pipeline", "run", "--out", "s3://lake", code=2).stderr
-    assert "no queue nowhere; there are: emails" in shell.error(
+    assert "no queue 'nowhere'; there are: emails" in shell.error(
         "pipeline", "stream", "--out", "lake", "-Q", "nowhere", code=1
     )
     told = shell("pipeline", "run", "--out", "lake")

@@ -40,9 +40,8 @@ _LATE_AT_FIRST: Final = SECOND // 2
 #: How long the owner leaves a requested row alone, and how long the requesting process tries to claim from it.
 _PAUSE: Final = SECOND // 25
 _TRYING: Final = 3 * SECOND // 10
-#: The pause between two requests (±50 %): while a process has more than its share, and where there are too few rows.
-_UNFAIR: Final = SECOND // 10
-_SCARCE: Final = SECOND
+#: The pause between two requests (±50 %).
+_BETWEEN_REQUESTS: Final = SECOND // 10
 #: This number of refusals of one claim in a queue with one concurrency shard means that other processes are nearer to
 #: the store. A row whose lock was found busy this number of times is requested, too.
 _CROWDED_OUT: Final = 3
@@ -350,12 +349,12 @@ class RebalanceRequests:
         row, self._crowded_out = self._crowded_out, None
         if row is None:
             return self._row_of_busiest(owners, at)
-        self._rest(at, _UNFAIR)
+        self._rest(at)
         return row
 
-    def _rest(self, at: MonotonicUs, pause: int) -> None:
+    def _rest(self, at: MonotonicUs) -> None:
         """Make no request for a while; requests made at the same moment overwrite each other, hence the jitter."""
-        self._next = at + int(pause * (0.5 + random.random()))
+        self._next = at + int(_BETWEEN_REQUESTS * (0.5 + random.random()))
 
     def _row_of_busiest(self, owners: Mapping[str, str], at: MonotonicUs) -> str | None:
         """A row of the process that has most of them, if this one has less than its fair share."""
@@ -367,6 +366,6 @@ class RebalanceRequests:
         busiest = counts.most_common(1)
         if not busiest or mine >= max(1, part) or busiest[0][1] <= mine:
             return None
-        owner, most = busiest[0]
-        self._rest(at, _UNFAIR if most > max(1, part) else _SCARCE)
+        owner, _ = busiest[0]
+        self._rest(at)
         return random.choice([row for row, owned_by in owners.items() if owned_by == owner])
