@@ -255,12 +255,12 @@ class PageWriter:
         """Forget the records in the buffer, and return how many; a page header before them stays."""
         count, page = self.sequence - self.written, self._page
         if count and page is not None:
-            end = page.at or RECORDS_AT
-            page.index.forget_from(end, self.written)
+            end, kept = page.at or RECORDS_AT, self._buffer[: 0 if page.at else 1]
+            page.index = page.index.before(end, self.written)
             if self._was_seen:
                 self._leave_seen(page)
             else:
-                self._buffer, self._end, self.sequence = self._buffer[: 0 if page.at else 1], end, self.written
+                self._buffer, self._end, self.sequence = kept, end, self.written
         return count
 
     def _leave_seen(self, page: OpenPage) -> None:

@@ -10,6 +10,7 @@ import contextlib
 import re
 from bisect import bisect_left
 from collections.abc import Iterator
+from copy import copy
 from enum import Enum
 from pathlib import Path
 from struct import Struct
@@ -69,11 +70,13 @@ class PageIndex:
             self.marks.append(Mark(sequence, arrived, offset))
             self.next_mark = offset + MARK_EVERY
 
-    def forget_from(self, offset: int, sequence: int) -> None:
-        """Take back what was noted from this offset on; `sequence` is that of the last record left."""
-        while self.marks and self.marks[-1].offset >= offset:
-            self.next_mark = self.marks.pop().offset
-        self.last_sequence = sequence
+    def before(self, offset: int, sequence: int) -> PageIndex:
+        """The index without what was noted from this offset on; `sequence` is that of the last record left."""
+        found = copy(self)
+        found.marks = [mark for mark in self.marks if mark.offset < offset]
+        found.next_mark = next((mark.offset for mark in self.marks if mark.offset >= offset), self.next_mark)
+        found.last_sequence = sequence
+        return found
 
     def offset_before(self, target: int, by: By) -> int:
         """Where to begin reading so that no record of at least `target` is passed."""

@@ -148,6 +148,20 @@ class WriterState:
             raise self.fail(error) from error
 
 
+class SyncTurn:
+    """The turn of one thread to sync, which has the `lock` until it ends; others wait for it.
+
+    `is_over` says that it ended, also while those who waited take the lock in turn.
+    """
+
+    __slots__ = ("is_over", "lock")
+
+    def __init__(self, *, is_over: bool = False) -> None:
+        """No thread has the lock yet."""
+        self.lock: Final = threading.Lock()
+        self.is_over = is_over
+
+
 class Writer:
     """The only writer of a journal. Thread-safe, but not to be used in a forked process."""
 
@@ -166,7 +180,7 @@ class Writer:
         self.retention: Final = Retention(pages, settings, clock)
         self._out: Final = PageWriter(pages, settings, self.retention, end, lock=lock)
         self._lock: Final = threading.Lock()
-        self._leader = threading.Lock()  # of the thread that syncs, which has it locked, or that did so last
+        self._turn = SyncTurn(is_over=True)  # that of the thread that syncs, or that did so last
         self._state: Final = WriterState(self._place)
         self._is_closing = False
         self._closing: Final = threading.Lock()
@@ -249,7 +263,7 @@ class Writer:
             except (OSError, JournalFailed) as error:
                 raise self._state.fail(error) from error
             finally:
-                if not self._leader.locked():
+                if self._turn.is_over:
                     self._out.syncs.close_retired()
 
     def _make_room(self, full: NoRoom) -> None:
@@ -293,31 +307,37 @@ class Writer:
     def sync_to(self, target: int) -> None:
         """Return when this record and all before it are on the disk; threads that wait meanwhile share a sync."""
         while self._out.syncs.synced < target:
-            mine = threading.Lock()
-            with mine:
+            if self._synced_in(SyncTurn(), target):
+                self._listeners.notify()
+                return
+            turn = self._turn
+            if self._out.syncs.synced < target:  # otherwise this may be the next leader, which syncs later records
+                with turn.lock:
+                    pass
+
+    def _synced_in(self, mine: SyncTurn, target: int) -> bool:
+        """Sync in this turn, up to this record at least; False if another thread does that, or did."""
+        with mine.lock:
+            try:
                 unsynced = self._lead(mine, target)
                 if unsynced is not None:
                     self._sync(unsynced)
-            if unsynced is not None:
-                self._listeners.notify()
-                return
-            leader = self._leader
-            if self._out.syncs.synced < target:  # otherwise this may be the next leader, which syncs later records
-                with leader:
-                    pass
+                return unsynced is not None
+            finally:
+                mine.is_over = True
 
-    def _lead(self, mine: threading.Lock, target: int) -> Unsynced | None:
-        """Have this thread be the one that syncs until it releases the lock `mine`; None if another does, or did."""
+    def _lead(self, mine: SyncTurn, target: int) -> Unsynced | None:
+        """Have this thread be the one that syncs until its turn is over; None if another does, or did."""
         with self._lock:
             if self._out.syncs.synced >= target:
                 return None
             self._state.check()
-            if self._leader.locked():
+            if not self._turn.is_over:
                 return None
             if self._out.written < target:
                 self._state.carry_out(self._out.flush)
             unsynced = self._out.unsynced()
-            self._leader = mine
+            self._turn = mine
             return unsynced
 
     def _sync(self, unsynced: Unsynced) -> None:
@@ -382,9 +402,9 @@ class Writer:
 
     def _end(self) -> None:
         """Close the files, unless another thread began to sync them since this one looked."""
-        leader = self._leader
-        with leader, self._lock:
-            if leader is self._leader:
+        turn = self._turn
+        with turn.lock, self._lock:
+            if turn is self._turn:
                 self._state.closed = True
                 self._out.close()
 

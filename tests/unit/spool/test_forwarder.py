@@ -149,8 +149,8 @@ def test_an_error_with_half_a_surrogate_pair_ends_no_forwarding(forwarding: Forw
 def test_a_message_can_be_set_aside_for_an_error_without_a_text(forwarding: Forwarding) -> None:
     forwarding.errors = {ROWS[0]: Unprintable()}
     forwarding.spool.append([message(ROWS[0], 0)])
-    forwarding.in_time(lambda: forwarding.spool.status().refused == 1)
-    assert forwarding.spool.status().last_refusal.startswith("Unprintable: ")
+    forwarding.in_time(lambda: forwarding.spool.status().last_refusal.startswith("Unprintable: "))
+    assert forwarding.spool.status().refused == 1
 
 
 def test_how_long_an_outage_lasted_does_not_depend_on_a_clock_that_is_set_back(
