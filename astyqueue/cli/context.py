@@ -88,13 +88,13 @@ class Session:
 
     def check(self, name: str, hint: str = "") -> None:
         """Raise NotFound unless there is a queue of this name."""
-        check_queue(self.connection, name, hint)
+        check_queues(self.connection, name, hint=hint)
 
 
-def check_queue(connection: Connection, name: str, hint: str = "") -> None:
-    """Raise NotFound, with those there are, unless the store has a queue of this name."""
-    there = connection.queues()
-    if name not in there:
+def check_queues(connection: Connection, *names: str, hint: str = "") -> None:
+    """Raise NotFound, with those there are, for the first of these queues that the store does not have."""
+    there = connection.queues() if names else []
+    if (name := next((name for name in names if name not in there), None)) is not None:
         known = f"there are: {', '.join(there)}" if there else "it has none yet"
         message = f"this store has no queue {name!r}{hint}; {known}"
         raise NotFound(message)

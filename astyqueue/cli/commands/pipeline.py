@@ -12,7 +12,7 @@ import click
 
 from astyqueue.cli.commands.spark import paths_told_plainly, spark_session, told_plainly
 from astyqueue.cli.config import Deliberate
-from astyqueue.cli.context import check_queue, json_option, named, url_option, verbose_option
+from astyqueue.cli.context import check_queues, json_option, named, url_option, verbose_option
 from astyqueue.cli.errors import ExitCode, Failure
 from astyqueue.cli.output import output_now
 from astyqueue.cli.params import DurationText, Moment
@@ -257,8 +257,7 @@ def _behaviours(url: str, queues: tuple[str, ...]) -> dict[str, Behaviour]:
     from astyqueue.queue.connection import connect
 
     with connect(url, create=False) as connection:
-        for name in queues:
-            check_queue(connection, name)
+        check_queues(connection, *queues)
         found: dict[str, Behaviour] = {}
         passed_over = () if queues else (NotFound,)  # one of all that was dropped since they were listed
         for name in queues or connection.queues():

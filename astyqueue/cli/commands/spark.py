@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from astyqueue.cli.config import Deliberate
-from astyqueue.cli.context import check_queue, interruption, json_option, named, url_option, verbose_option
+from astyqueue.cli.context import check_queues, interruption, json_option, named, url_option, verbose_option
 from astyqueue.cli.errors import ExitCode, Failure, code_of, is_verbose, trace_if_verbose
 from astyqueue.cli.output import Output, output_now, progress_bar
 from astyqueue.text import counted
@@ -73,7 +73,7 @@ def _check(url: str, queue: str, *, create: bool = False, hint: str = "") -> Non
         if create:
             connection.queue(queue)
         else:
-            check_queue(connection, queue, hint)
+            check_queues(connection, queue, hint=hint)
 
 
 def _sink_options(function: Callable[..., None]) -> Callable[..., None]:
