@@ -2,7 +2,7 @@
 
 - `journal`, `read_only_journal`: the classes for users. `reader` reads, page after page by
   `page_walk`, and `gaps` finds what is missing. `persisted_stream` runs a stream through a journal.
-- `writer`, `page_writer`, `syncs`, `batch_timer`: appending, group commits, durability, and waking those that wait.
+- `writing`: appending, group commits, durability, and waking those that wait.
 - `format`, `pages`, `cursor`: what is stored, and which pages may go. `recovery` finds the end after a crash, and
   examines all of it.
 - `disk`: what is asked of a file system. `records`, `settings`: values in and out. `page_drawing`: a page as SVG.

@@ -23,7 +23,7 @@ from astyqueue.journal.reader import Reader
 from astyqueue.journal.records import JSON, Codec, Position, check_codec
 from astyqueue.journal.recovery import find_end, stored_page_size
 from astyqueue.journal.settings import Settings, Size, checked_name, checked_settings, with_page_size
-from astyqueue.journal.writer import Listeners, Writer
+from astyqueue.journal.writing import Listeners, Writer
 from astyqueue.journal_errors import JournalFull, JournalInUse
 from astyqueue.units import SECOND
 from astyqueue.waiting import Wakeup

@@ -10,7 +10,7 @@ from astyqueue.journal.format import Entry
 from astyqueue.journal.gaps import PageGaps
 from astyqueue.journal.pages import By, PageIndex, PageReader, Pages
 from astyqueue.journal.records import Damage
-from astyqueue.journal.writer import Listeners
+from astyqueue.journal.writing import Listeners
 
 
 class Source(Protocol):

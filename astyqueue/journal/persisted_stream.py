@@ -23,7 +23,7 @@ from astyqueue.errors import Closed
 from astyqueue.journal.cursor import Cursor
 from astyqueue.journal.reader import Reader
 from astyqueue.journal.records import Position, Record
-from astyqueue.journal.writer import Listeners
+from astyqueue.journal.writing import Listeners
 from astyqueue.journal_errors import JournalError, JournalFull
 from astyqueue.structured_log import log_event
 

@@ -30,7 +30,7 @@ from astyqueue.journal.reader import Reader, Span
 from astyqueue.journal.records import JSON, Codec, Place, check_codec, checked_place
 from astyqueue.journal.recovery import verified
 from astyqueue.journal.settings import checked_name
-from astyqueue.journal.writer import Listeners, Writer
+from astyqueue.journal.writing import Listeners, Writer
 from astyqueue.journal_errors import JournalError
 from astyqueue.units import NEVER, SECOND
 

@@ -16,7 +16,8 @@ import pytest
 
 from astyqueue.clock import SystemClock
 from astyqueue.findings import Severity, worst
-from astyqueue.journal import BYTES, Reader, ReadOnlyJournal, Record, page_writer
+from astyqueue.journal import BYTES, Reader, ReadOnlyJournal, Record
+from astyqueue.journal.writing import page_writer
 from astyqueue.journal_errors import JournalFull
 from astyqueue.testing import TimeMachine
 from astyqueue.waiting import Wakeup

@@ -22,7 +22,7 @@ from astyqueue.journal.pages import MARK_EVERY, Mark, PageIndex, Pages
 from astyqueue.journal.records import Position
 from astyqueue.journal.recovery import End, OpenPage, save_hint
 from astyqueue.journal.settings import Durability, Settings
-from astyqueue.journal.syncs import Syncs, Unsynced
+from astyqueue.journal.writing.syncs import Syncs, Unsynced
 from astyqueue.journal_errors import JournalFailed
 from astyqueue.structured_log import log_event
 from astyqueue.text import iso

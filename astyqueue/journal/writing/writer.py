@@ -21,15 +21,15 @@ from typing import Final, TypeVar
 
 from astyqueue.clock import Clock
 from astyqueue.errors import Closed
-from astyqueue.journal.batch_timer import BatchTimer
 from astyqueue.journal.cursor import Retention
 from astyqueue.journal.disk import DiskFile
-from astyqueue.journal.page_writer import NoRoom, PageWriter, flushed_renewal
 from astyqueue.journal.pages import PageIndex, Pages
 from astyqueue.journal.records import Position
 from astyqueue.journal.recovery import End
 from astyqueue.journal.settings import Durability, Settings, WhenFull, check_fits
-from astyqueue.journal.syncs import Unsynced
+from astyqueue.journal.writing.batch_timer import BatchTimer
+from astyqueue.journal.writing.page_writer import NoRoom, PageWriter, flushed_renewal
+from astyqueue.journal.writing.syncs import Unsynced
 from astyqueue.journal_errors import JournalFailed, JournalFull
 from astyqueue.structured_log import log_event, log_safely
 from astyqueue.units import SECOND
