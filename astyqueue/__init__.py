@@ -20,9 +20,11 @@ if TYPE_CHECKING:
     from astyqueue.dispatch import Dispatcher
     from astyqueue.dispatch.handlers.middleware import BatchMiddleware
     from astyqueue.errors import AstyqueueError, KeyTaken, LeaseLost, Reject, Retry, Snooze, Vetoed
+    from astyqueue.model.envelope import MessageId
     from astyqueue.model.message import Message
     from astyqueue.observe import Observer
     from astyqueue.queue.connection import Connection, connect
+    from astyqueue.queue.delivery.base_delivery import BaseDelivery
     from astyqueue.queue.delivery.delivery import Delivery, Received
     from astyqueue.queue.hooks import Hook
     from astyqueue.queue.queue import MessageQueue
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
 __all__ = [
     "App",
     "AstyqueueError",
+    "BaseDelivery",
     "BatchMiddleware",
     "BatchedCall",
     "Connection",
@@ -41,6 +44,7 @@ __all__ = [
     "KeyTaken",
     "LeaseLost",
     "Message",
+    "MessageId",
     "MessageQueue",
     "Observer",
     "Received",
@@ -58,6 +62,7 @@ _INSIDE: Final = {"Final", "TYPE_CHECKING", "lazy_imports"}
 _HOMES: Final = {
     "App": "tasks",
     "AstyqueueError": "errors",
+    "BaseDelivery": "queue.delivery.base_delivery",
     "BatchMiddleware": "dispatch.handlers.middleware",
     "BatchedCall": "tasks",
     "Connection": "queue.connection",
@@ -67,6 +72,7 @@ _HOMES: Final = {
     "KeyTaken": "errors",
     "LeaseLost": "errors",
     "Message": "model.message",
+    "MessageId": "model.envelope",
     "MessageQueue": "queue.queue",
     "Observer": "observe",
     "Received": "queue.delivery.delivery",

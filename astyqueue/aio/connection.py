@@ -106,7 +106,10 @@ class Connection:
         return f"<Connection to {self.store!r}>"
 
     async def close(self) -> None:
-        """Close the store, and with it every queue of this connection.
+        """Close the store: from then on each call of a queue of this connection raises Closed.
+
+        Close a queue itself first if it has a permit of a queue with `max_active_processes`, which else ends with
+        `permit_lease`.
 
         What is in their spools is forwarded first, for a spool's `drain` (5 s by default); the rest stays on the disk
         for the next process.

@@ -52,7 +52,7 @@ class QueueAdmin:
 
     @property
     def settings(self) -> Settings:
-        """The queue's layout and behaviour, as this process last read them (at most ten seconds ago)."""
+        """The queue's layout and behaviour as last read: every ten seconds in use, less often in an idle queue."""
         return self._core.settings
 
     def __repr__(self) -> str:
@@ -203,7 +203,7 @@ class QueueAdmin:
         return await self.run(deletion.drop(self.core))
 
     async def dead_letters(self, limit: int = 100, **where: Unpack[Where]) -> list[DeadLetter]:
-        """The first `limit` dead letters that match: by kind, part of the reason, time of death, key, task."""
+        """The first `limit` dead letters that match all given `kind`, `reason`, `since`, `until`, `key` and `task`."""
         return await self.run(dead_letters.dead_letters(self.core, limit, where))
 
     async def dead_letter(self, message: MessageId | str) -> DeadLetter:
@@ -246,7 +246,7 @@ class QueueAdmin:
         return await self.run(inspection.rescan(self.core, since, progress=progress, cancelled=cancelled))
 
     async def purge(self, **where: Unpack[Where]) -> int:
-        """Remove the matching dead letters for good; return their number."""
+        """Remove for good the dead letters that match, all of them without `where`; returns their number."""
         return await self.run(dead_letters.purge(self.core, where))
 
     async def ack(self, receipt: Receipt | str) -> None:

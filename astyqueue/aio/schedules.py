@@ -44,8 +44,10 @@ class Schedules:
     ) -> Scheduled:
         """Send this body (or a `Message` with options of its own) at each occurrence of the trigger, from now on.
 
-        The guide to schedules explains the policies for occurrences that are late, overlap the previous run or follow a
-        failure. ScheduleTaken if there is a schedule of this name, unless `replace` is true: then it is changed, and
+        `misfire`, for occurrences that are late: "once", "latest", "all", "all 50", "skip", "skip 10m" or "within 1h";
+        `overlap`, while the message before exists: "allow", "skip", "queue one", "queue all" or "cancel running";
+        `after_failure`, once it is a dead letter: "go on" or "pause". docs/how-to/schedules.md explains them.
+        ScheduleTaken if there is a schedule of this name, unless `replace` is true: then it is changed, and
         with an equal trigger it goes on where it was.
         """
         planned = ScheduleRequest(

@@ -50,7 +50,7 @@ _MESSAGES_AT_A_TIME: Final = range(1, 1_000_001)
 _BACKLOGS: Final = range(100_001)
 _ATTEMPTS: Final = range(1, ATTEMPTS_MOST + 1)
 #: As many handlers may be stuck as can run: coroutines are the most.
-_STALLED: Final = _COROUTINES
+_STUCK: Final = _COROUTINES
 #: For counts of messages and of bytes, which need no bound: more than any program reaches.
 _ANY_NUMBER: Final = range(1, 1 << 62)
 
@@ -115,7 +115,7 @@ class DispatcherLimits:
     """When a dispatcher ends by itself: after this number of messages, or with this number of stuck handlers."""
 
     messages: int | None = None
-    stalled: int | None = None
+    stuck: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +126,7 @@ class DispatcherPlan:
     pools: HandlerPools
     quota: MessageQuota
     wrapping: HandlerWrapping
-    max_stalled: int | None
+    max_stuck: int | None
     subscriptions: tuple[Subscription, ...] = ()
     patterns: tuple[QueuePattern, ...] = ()
 
@@ -334,9 +334,9 @@ class DispatcherBuilder(Generic[D]):
         self._limits = replace(self._limits, messages=_count("max_messages", most, _ANY_NUMBER))
         return self
 
-    def max_stalled(self, most: int) -> Self:
+    def max_stuck(self, most: int) -> Self:
         """Stop, with HandlersStuck, when `most` handlers of any kind run on past their `timeout`, or all threads do."""
-        self._limits = replace(self._limits, stalled=_count("max_stalled", most, _STALLED))
+        self._limits = replace(self._limits, stuck=_count("max_stuck", most, _STUCK))
         return self
 
     def build(self) -> D:
@@ -358,7 +358,7 @@ class DispatcherBuilder(Generic[D]):
                 message = f"queue {wanted.name!r} has no handler: .handler(function), for example"
                 raise BadSetting(message)
         registries = [(wanted, HandlerRegistry(wanted.handlers, wrapping)) for wanted in self._wanted]
-        plan = DispatcherPlan(clock, pools, MessageQuota(self._limits.messages), wrapping, self._limits.stalled)
+        plan = DispatcherPlan(clock, pools, MessageQuota(self._limits.messages), wrapping, self._limits.stuck)
         return self._build(
             replace(
                 plan,

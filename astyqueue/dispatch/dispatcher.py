@@ -42,7 +42,7 @@ class Dispatcher:
     def __init__(self, plan: DispatcherPlan) -> None:
         """Use `Dispatcher.builder()`."""
         self._plan = plan
-        self._monitor = HandlerMonitor(plan.pools, plan.clock, plan.max_stalled, self._on_end)
+        self._monitor = HandlerMonitor(plan.pools, plan.clock, plan.max_stuck, self._on_end)
         plan.quota.on_end = self._on_quota
         workload = DispatcherWorkload(plan, self._monitor, partial(self.drain, wait=False))
         self.presence = WorkerPresence(workload, plan.clock)

@@ -39,14 +39,14 @@ class HandlerMonitor:
     """
 
     def __init__(
-        self, pools: HandlerPools, clock: Clock, max_stalled: int | None, on_end: Callable[[Exception], None]
+        self, pools: HandlerPools, clock: Clock, max_stuck: int | None, on_end: Callable[[Exception], None]
     ) -> None:
-        """`on_end` is called when `max_stalled` handlers are stuck, or all threads, or threads die again and again.
+        """`on_end` is called when `max_stuck` handlers are stuck, or all threads, or threads die again and again.
 
-        Without `max_stalled` stuck handlers end nothing.
+        Without `max_stuck` stuck handlers end nothing.
         """
         self._pools = pools
-        self._most = max_stalled
+        self._most = max_stuck
         self._on_end = on_end
         self._report_at: MonotonicUs | None = None
         self._without_slot: set[Subscription] = set()
@@ -209,7 +209,7 @@ class HandlerMonitor:
     def _watch_stuck(self) -> None:
         """Report stuck handlers once a minute, and at once when a queue has lost its last slot.
 
-        If `max_stalled` of any kind are stuck, or all threads hold one, end the dispatcher.
+        If `max_stuck` of any kind are stuck, or all threads hold one, end the dispatcher.
         """
         stuck = {one: one.executions.under_way.stuck for one in self.subscriptions if one.executions.under_way.given_up}
         count, now = sum(map(len, stuck.values())), self._clock.monotonic()

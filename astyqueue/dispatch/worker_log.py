@@ -238,7 +238,7 @@ class DeliveryLog:
         log_event(logging.WARNING, "ended_after_timeout", **facts)
 
     @log_safely
-    def stalled(
+    def timed_out(
         self,
         delivery: Delivery,
         handler: Handler | None,
@@ -253,7 +253,7 @@ class DeliveryLog:
         facts = {**done_facts(delivery, handler, began, took), "error": reason_of(error)}
         if isinstance(outcome, Release):
             facts["again_in"] = length_text(max(0, outcome.due - self._clock.now()))
-        log_stacks(logging.WARNING, "stalled", stack, **facts)
+        log_stacks(logging.WARNING, "timed_out", stack, **facts)
         if isinstance(outcome, Reject):
             log_event(logging.ERROR, "dead", **facts)
 
@@ -270,7 +270,7 @@ class DeliveryLog:
         if held is not None:
             facts["threads"] = f"{held.held} of {held.slots}"
         if last:
-            facts["hint"] = "no thread is left for this queue: restart the process, or run it with --max-stalled"
+            facts["hint"] = "no thread is left for this queue: restart the process, or run it with --max-stuck"
         elif held is None and handler is not None and handler.kind is Kind.ASYNCIO:
             facts["hint"] = "it was cancelled and goes on: let CancelledError pass, and end what it shields from that"
         log_stacks(logging.ERROR if last else logging.WARNING, "stuck", stack, **facts)

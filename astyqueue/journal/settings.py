@@ -32,24 +32,26 @@ LARGEST_PAGE: Final = 1 << 30
 
 
 class Durability(StrEnum):
-    """When a record reaches the disk."""
+    """When a record reaches the disk.
 
-    #: Whenever the system writes it back; it gets the record within the delay of a batch.
+    EACH: before the call of `append` returns. BATCH: with others, after `batch_records` of them or the time
+    `batch_delay`, whichever comes first. NONE: when the system writes it back; it gets the record within `batch_delay`.
+    """
+
     NONE = "none"
-    #: After N records or T milliseconds, whichever comes first, for all of them together.
     BATCH = "batch"
-    #: Before the call of `append` returns.
     EACH = "each"
 
 
 class WhenFull(StrEnum):
-    """What an append does when the cap or the disk leaves no room."""
+    """What an append does when the cap or the disk leaves no room.
 
-    #: It waits until a page is reclaimed or the disk has room.
+    BLOCK: it waits until a page is reclaimed or the disk has room. RAISE: it raises `JournalFull`. DROP_OLDEST: it
+    drops the oldest page, whether it was read or not.
+    """
+
     BLOCK = "block"
-    #: It raises `JournalFull`.
     RAISE = "raise"
-    #: It drops the oldest page, whether it was read or not.
     DROP_OLDEST = "drop_oldest"
 
 

@@ -372,7 +372,7 @@ def _stuck(health: QueueHealth) -> Iterator[Finding]:
         fact = ", and ".join([threads] * bool(one.stuck or not one.others) + [others] * bool(one.others))
         fact = f"{fact}: {', '.join(one.tasks)}"
         reason = f"the first began {health.at(one.since)}; what runs it handles nothing else until it ends"
-        remedy = "restart the worker; set timeouts on the calls its tasks wait for; --max-stalled ends such a worker"
+        remedy = "restart the worker; set timeouts on the calls its tasks wait for; --max-stuck ends such a worker"
         severity = Severity.PROBLEM if one.stuck >= one.threads else Severity.WARNING
         yield Finding(f"worker {one.worker} of {health.subject}", severity, fact, reason, remedy)
 

@@ -42,6 +42,9 @@ HEADERS_BYTES: Final = 8 * 1024
 class Message:
     """A body and its send options; the queue's settings apply to options left out.
 
+    `priority`: of messages that are due, a greater one comes first (0: the usual); `key`: your name for it, to find it
+    by; `headers`: texts by name. `lease` and `max_attempts` override the queue's, within its caps.
+
     `delay` counts from now, `at` is an aware datetime; from `expires` on (an aware datetime, or a duration after the
     due time) no consumer is handed the message. `lease=0` hands it out at most once. Of a queue's messages sent with
     `unique`, at most one has the key: "reject" raises KeyTaken if another message has it, "keep" keeps that one,

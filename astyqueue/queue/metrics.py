@@ -19,6 +19,7 @@ _LATEST: Final = 10
 class QueueStats:
     """Counts since this process opened the queue; `add` may be called from any thread.
 
+    - `sent`, `received`, `acked`: messages
     - `empty_polls`: calls of `receive` that got nothing
     - `redelivered`: delivered messages that had used an attempt before
     - `released`: deliveries given back, also by a failed attempt

@@ -61,7 +61,10 @@ class MessageQueue(QueueAdmin):
 
     @property
     def stats(self) -> QueueStats:
-        """The counters of this process for this queue."""
+        """What this process did in this queue since it opened it: `sent`, `received`, `acked` and so on.
+
+        Other processes are not counted: `counts()` reads the store.
+        """
         return self._core.claimer.stats
 
     @property

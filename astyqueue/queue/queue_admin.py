@@ -51,7 +51,7 @@ class QueueAdmin:
 
     @property
     def settings(self) -> Settings:
-        """The queue's layout and behaviour, as this process last read them (at most ten seconds ago)."""
+        """The queue's layout and behaviour as last read: every ten seconds in use, less often in an idle queue."""
         return self._core.settings
 
     def __repr__(self) -> str:
@@ -201,7 +201,7 @@ class QueueAdmin:
         return self.run(deletion.drop(self.core))
 
     def dead_letters(self, limit: int = 100, **where: Unpack[Where]) -> list[DeadLetter]:
-        """The first `limit` dead letters that match: by kind, part of the reason, time of death, key, task."""
+        """The first `limit` dead letters that match all given `kind`, `reason`, `since`, `until`, `key` and `task`."""
         return self.run(dead_letters.dead_letters(self.core, limit, where))
 
     def dead_letter(self, message: MessageId | str) -> DeadLetter:
@@ -244,7 +244,7 @@ class QueueAdmin:
         return self.run(inspection.rescan(self.core, since, progress=progress, cancelled=cancelled))
 
     def purge(self, **where: Unpack[Where]) -> int:
-        """Remove the matching dead letters for good; return their number."""
+        """Remove for good the dead letters that match, all of them without `where`; returns their number."""
         return self.run(dead_letters.purge(self.core, where))
 
     def ack(self, receipt: Receipt | str) -> None:

@@ -29,7 +29,12 @@ _PAGES: Final = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpoolOptions:
-    """The checked options of a spool. Sizes are bytes, durations microseconds."""
+    """A folder for what is sent, and how to use it: `SpoolOptions.of("/var/spool/shop", cap="4GiB")`.
+
+    `cap`: the most bytes of one process for one queue. `when_full`: a send waits ("block"), raises SpoolFull ("raise"),
+    or drops the oldest ("drop_oldest"). `durability`: "each", "batch", "none", as for a journal. `drain`: how long a
+    close forwards. The fields have checked values: sizes in bytes, durations in microseconds.
+    """
 
     directory: Path
     cap: int | None

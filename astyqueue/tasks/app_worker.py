@@ -23,7 +23,7 @@ class WorkerOptions(TypedDict, total=False):
     """The options of `app.worker`.
 
     With None, `limits`, `prefetch`, `processes`, `max_messages_per_child`, `max_child_rss`, `max_messages` and
-    `max_stalled` have their default. At most `concurrency` plain tasks run at a time, in threads that all queues share
+    `max_stuck` have their default. At most `concurrency` plain tasks run at a time, in threads that all queues share
     (Default: 8). At most `coroutines` `async def` tasks are in flight (Default: 1000); one that keeps the event loop
     for longer than `blocked_after` (Default: 1 s) is named in the log. `processes` child processes run the tasks of
     that kind (Default: one for each processor). Each is replaced after `max_messages_per_child`, and when it has more
@@ -35,7 +35,7 @@ class WorkerOptions(TypedDict, total=False):
     `middleware` wraps every task as `fn(delivery, call_next)`, the first outermost and around all of it that of the
     app; for `async def` tasks it is `async def` too, and for tasks with `batch` it is a `BatchMiddleware`. With
     `schedules=False` the worker neither stores nor fires schedules (Default: both). It ends after `max_messages`, and
-    with HandlersStuck when `max_stalled` handlers are past their timeout.
+    with HandlersStuck when `max_stuck` handlers are past their timeout.
     """
 
     limits: Mapping[str, int] | None
@@ -49,7 +49,7 @@ class WorkerOptions(TypedDict, total=False):
     middleware: Iterable[AnyMiddleware]
     schedules: bool
     max_messages: int | None
-    max_stalled: int | None
+    max_stuck: int | None
 
 
 def serve(
@@ -68,7 +68,7 @@ def serve(
     middleware: Iterable[AnyMiddleware] = (),
     schedules: bool = True,
     max_messages: int | None = None,
-    max_stalled: int | None = None,
+    max_stuck: int | None = None,
 ) -> DispatcherBuilder[D]:
     """Give a builder these queues, their tasks and the options; with `schedules`, those of each queue are stored."""
     if not isinstance(schedules, bool):
@@ -96,8 +96,8 @@ def serve(
         )
     if max_messages is not None:
         builder.max_messages(max_messages)
-    if max_stalled is not None:
-        builder.max_stalled(max_stalled)
+    if max_stuck is not None:
+        builder.max_stuck(max_stuck)
     return builder
 
 

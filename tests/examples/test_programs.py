@@ -29,6 +29,20 @@ SAYS: Final = {
         "welcomed grace@example.org in 'en' at attempt 2",
         "left in the queue: 0",
     ],
+    "dead_letters": [
+        "shipped novel at attempt 2",
+        "shipped seeds at attempt 1",
+        "order:7 died at attempt 1: no lamp in stock",
+        "redriven: 1",
+        "shipped lamp at attempt 1",
+        "left: 0",
+    ],
+    "hooks": [
+        "refused: an email needs an address",
+        "released at attempt 1: {'to': 'ada@example.org'}",
+        "acked at attempt 2: {'to': 'ada@example.org'}",
+        "cleared: a message of emails",
+    ],
     "kinds": ["mailed 20, called back 20, inserted 20, left 0"],
     "task_batches": [
         "9 rows in 2 inserts",

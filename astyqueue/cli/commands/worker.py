@@ -62,7 +62,7 @@ def _duration_option(name: str, default: str, text: str, *, least: str = "") -> 
       1  any other error                           6  stalled, with --on-stall=exit
       2  invalid option, or no such app            7  with -p: a process died at once five times in a row
       3  the store cannot be reached               75  under -p: ended to be started again
-      4  --max-stalled tasks are past their        129, 130, 143  exited at a second HUP, INT or TERM
+      4  --max-stuck tasks are past their          129, 130, 143  exited at a second HUP, INT or TERM
          timeout                                   128 + n  with -p: signal n killed a process
     """,
     epilog="""\b
@@ -155,7 +155,7 @@ def _duration_option(name: str, default: str, text: str, *, least: str = "") -> 
     help="Exit after N messages, and claim no more than these. [default: no limit]",
 )
 @click.option(
-    "--max-stalled",
+    "--max-stuck",
     type=click.IntRange(1, 1024),
     metavar="N",
     help="Exit with code 4 when N tasks (or all threads) run past their timeout. [default: log it every minute]",
@@ -321,7 +321,7 @@ def _serve(
     burst: bool,
     no_schedule: bool,
     max_messages: int | None,
-    max_stalled: int | None,
+    max_stuck: int | None,
     **watched: Any,  # noqa: ANN401 - the options of `Watches`
 ) -> int | None:
     """Run until the work is done or a signal arrives. Returns what `WorkerRun.until_ended` does."""
@@ -340,7 +340,7 @@ def _serve(
         max_child_rss=max_child_rss,
         schedules=not no_schedule,
         max_messages=max_messages,
-        max_stalled=max_stalled,
+        max_stuck=max_stuck,
     )
     run = WorkerRun(dispatcher, drain_timeout, supervised, Watches(**watched), spool=_logged_spool(app))
     if burst:

@@ -335,14 +335,14 @@ class HandlerExecutions:
         """Give up the executions past their deadline; returns them with their failed outcomes."""
         late = self.under_way.overdue()
         given_up = [execution for execution in late if self.under_way.give_up(execution)]
-        stalled = [self._stall(execution) for execution in given_up]
+        timed_out = [self._time_out(execution) for execution in given_up]
         for execution in late:
             self._count_out(execution)
         for execution in given_up:
             execution.interrupt()
-        return stalled
+        return timed_out
 
-    def _stall(self, execution: Execution) -> DeliveryOutcome:
+    def _time_out(self, execution: Execution) -> DeliveryOutcome:
         handler, delivery = execution.handler, execution.current
         timeout, allowed = (handler.timeout, handler.max_attempts) if handler else (None, None)
         error = TimeoutError(f"no outcome within {duration_setting_text(timeout or 0)}")
@@ -350,7 +350,7 @@ class HandlerExecutions:
         outcome = self._policy.judge(delivery, error, allowed)
         duration = max(0, self._now() - execution.began)
         stack = self.stack_while_stuck(execution)
-        self.log.stalled(delivery, handler, error, outcome=outcome, began=execution.began, took=duration, stack=stack)
+        self.log.timed_out(delivery, handler, error, outcome=outcome, began=execution.began, took=duration, stack=stack)
         return delivery, outcome
 
     def stack_while_stuck(self, execution: Execution) -> str:

@@ -28,7 +28,11 @@ _PAGE: Final = 100
 
 
 class Where(TypedDict, total=False):
-    """A filter of dead letters; a missing field matches all. `reason` is a part of it; instants are aware datetimes."""
+    """A filter of dead letters; a missing field matches all.
+
+    `kind`: "failed", "rejected", "attempts", "expired" or "undecodable". `reason`: a part of it, in any case. `since`,
+    `until`: they died at or after, and before, an aware datetime. `key`, `task`: as they were sent.
+    """
 
     kind: DeathKind | None
     reason: str | None

@@ -343,7 +343,7 @@ def test_too_many_stuck_handlers_end_the_run(still: Stage, clock: TimeMachine) -
                     begun.set()
 
         still.queue.send("one")
-        dispatcher = await serving(still, deaf, timeout="10s").max_stalled(1).build()
+        dispatcher = await serving(still, deaf, timeout="10s").max_stuck(1).build()
         running = asyncio.create_task(dispatcher.run())
         await begun.wait()
         begun.clear()

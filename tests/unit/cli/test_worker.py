@@ -395,7 +395,7 @@ def test_a_worker_whose_tasks_are_stuck_ends_with_a_code_of_its_own(
     worker: Callable[..., Worker], emails: Connection
 ) -> None:
     send(emails, "slow", max_attempts=1)
-    process = worker("jobs:app", "--max-stalled", "1")
+    process = worker("jobs:app", "--max-stuck", "1")
     process.ends(4)
     assert "Error: 1 of 8 threads are held by handlers that ran on past their timeout (jobs.slow)" in process.output
     assert counts(emails).dead == 1

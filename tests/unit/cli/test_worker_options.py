@@ -29,7 +29,7 @@ VALUES: Final = {
     "--burst": True,
     "--no-schedule": True,
     "--max-messages": "7",
-    "--max-stalled": "2",
+    "--max-stuck": "2",
     "--max-rss": "512MiB",
     "--heartbeat": "5s",
     "--stall-after": "1m",

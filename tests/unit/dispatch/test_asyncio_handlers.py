@@ -181,7 +181,7 @@ def test_a_coroutine_that_does_not_end_when_it_is_cancelled_counts_as_stuck_afte
     stage = stages(clock, lease="1h", max_attempts=1)
     deaf = Deaf()
     stage.queue.send("slow")
-    builder = Dispatcher.builder().queue(stage.queue).handler(deaf, timeout="5s").max_stalled(1)
+    builder = Dispatcher.builder().queue(stage.queue).handler(deaf, timeout="5s").max_stuck(1)
     dispatcher = stage.begin(builder.build())
     deaf.when_entered()
     clock.advance("5s")
@@ -198,7 +198,7 @@ def test_stuck_coroutines_end_no_worker_that_has_threads_left(stages: Stages, cl
     """Four are stuck, and there are only two threads, all of them free; the limit is ten."""
     stage = stages(clock, lease="1h", max_attempts=1)
     deaf = [Deaf() for _ in range(4)]
-    builder = Dispatcher.builder().threads(2).queue(stage.queue).max_stalled(10)
+    builder = Dispatcher.builder().threads(2).queue(stage.queue).max_stuck(10)
     for number, one in enumerate(deaf):
         stage.queue.send(number, headers={"task": f"deaf {number}"})
         builder.handler(one, task=f"deaf {number}", timeout="5s")

@@ -241,7 +241,7 @@ def test_a_stuck_batch_counts_as_one_handler_and_holds_no_slot_of_the_others(
         assert go_on.wait(DEADLINE)
 
     stage.queue.send_many(range(3))
-    builder = built(stage, handle, 3, "1h", timeout="5s").max_stalled(2)
+    builder = built(stage, handle, 3, "1h", timeout="5s").max_stuck(2)
     dispatcher = stage.begin(builder.build())
     assert entered.wait(DEADLINE)
     [running] = dispatcher.presence._workload.running()  # noqa: SLF001 - as it is reported

@@ -116,7 +116,7 @@ def test_a_handler_past_its_timeout_has_failed_and_what_it_does_later_is_ignored
         thread.join(DEADLINE)
     assert stage.heard.count("acked") == 0
     assert [record.getMessage().split()[0] for record in caplog.records if record.levelno == logging.WARNING] == [
-        "stalled",
+        "timed_out",
         "ended_after_timeout",
     ]
 

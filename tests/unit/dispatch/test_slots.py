@@ -193,7 +193,7 @@ def test_weights_and_limits_out_of_bounds_are_refused(crew: Crew, options: dict[
 
 
 def test_stuck_handlers_of_all_queues_count_against_the_slots_they_share(crew: Crew) -> None:
-    gate, builder = Gate(), Dispatcher.builder().threads(2).max_stalled(2)
+    gate, builder = Gate(), Dispatcher.builder().threads(2).max_stuck(2)
     queues = [crew.queue(name, 1, max_attempts=1) for name in ("one", "two")]
     for queue in queues:
         builder.queue(queue).handler(gate, timeout="5s")

@@ -107,9 +107,9 @@ def test_a_handler_that_keeps_its_thread_is_reported_once_a_minute(
     assert lines.first("stuck").levelno == logging.WARNING
     facts = vars(lines.first("stuck"))["facts"]
     assert (facts["queue"], facts["task"], facts["for"], facts["threads"]) == ("emails", "mail.send", "1m6s", "1 of 2")
-    for event in ("stalled", "stuck"):
+    for event in ("timed_out", "stuck"):
         assert "stage.py" in (lines.first(event).exc_text or ""), event  # where it is: in the gate of this test
-    assert vars(lines.first("stalled"))["facts"]["dur_ms"] == 5_000
+    assert vars(lines.first("timed_out"))["facts"]["dur_ms"] == 5_000
     gate.open.set()
     dispatcher.drain(None)
     [finding] = found(stage)
@@ -151,7 +151,7 @@ def test_a_dispatcher_may_end_when_so_many_handlers_or_all_are_stuck(
 ) -> None:
     gate = Gate()
     stage.queue.send_many(range(count))
-    builder = Dispatcher.builder().queue(stage.queue, threads=threads).handler(gate, timeout="5s").max_stalled(most)
+    builder = Dispatcher.builder().queue(stage.queue, threads=threads).handler(gate, timeout="5s").max_stuck(most)
     dispatcher = builder.build()
     stage.started.append(dispatcher)
     with ThreadPoolExecutor(1) as running:

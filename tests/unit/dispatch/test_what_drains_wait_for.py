@@ -29,7 +29,7 @@ def test_a_drain_does_not_wait_for_a_handler_that_was_given_up(
     dispatcher = stage.begin(builder.handler(gate.hold, task="t", batch=batch, timeout="5s").build())
     assert gate.entered.acquire(timeout=DEADLINE)
     clock.advance("5s")
-    lines.first("stalled")
+    lines.first("timed_out")
     dispatcher.drain(None)
     gate.open.set()
     assert not dispatcher.running
@@ -61,7 +61,7 @@ def test_coroutines_that_run_are_waited_for_beside_a_batch_that_was_given_up(
     for _ in range(2):
         assert began.acquire(timeout=DEADLINE)
     clock.advance("5s")
-    lines.first("stalled")
+    lines.first("timed_out")
     assert not dispatcher._plan.pools._coroutine_pool().is_idle()  # noqa: SLF001 - one runs that is not given up
     loops[0].call_soon_threadsafe(may_end.set)
     dispatcher.drain(None)
@@ -135,7 +135,7 @@ def test_a_dispatcher_tells_that_it_gave_up_a_handler_that_ran_on_also_once_its_
     gate.when_entered()
     assert not dispatcher.abandoned
     clock.advance("5s")
-    lines.first("stalled")
+    lines.first("timed_out")
     assert dispatcher.abandoned
     gate.open.set()
     dispatcher.remove_queue(stage.queue)
