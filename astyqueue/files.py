@@ -36,6 +36,11 @@ def replace_file(path: Path, content: bytes) -> None:
         sync_names(path.parent)
 
 
+def may_be_replaced(path: Path) -> bool:
+    """Whether there is a file at this path or nothing, and no link, folder, pipe or device, which would be lost."""
+    return not os.path.lexists(path) or stat.S_ISREG(path.lstat().st_mode)
+
+
 def sync_names(folder: Path) -> None:
     """Return when the names in this folder are on the disk."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)

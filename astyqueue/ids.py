@@ -50,8 +50,9 @@ class IdSource:
     """Ids of this process: every id for the present is greater than the one before it, and none is ahead of the clock.
 
     Ids of one moment share its time and count up in the rest, so any number may be drawn at one reading of the clock.
-    One exception to the order: after the clock was set back more than a second, ids restart from the clock, with a new
-    random tail so that no id repeats. Messages sent then are due when they are sent, not when the clock has caught up.
+    Both have an exception when the clock is set back. By a second or less, ids keep the last moment until the clock has
+    caught up, so they are ahead of it by as much. By more, ids restart from the clock, with a new random tail so that
+    no id repeats. Messages sent then are due when they are sent, not when the clock has caught up.
     """
 
     def __init__(self, clock: Clock) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
-#: Where systems install Java; of several versions the newest is tried last.
+#: Where systems install Java; of several versions in one of these places the newest is tried last.
 INSTALLED: Final = ("/usr/lib/jvm/*", "/opt/java/*", "/Library/Java/JavaVirtualMachines/*/Contents/Home")
 _SETTING: Final = re.compile(r"^ +(java\.(?:home|specification\.version)) = (.*)$", re.MULTILINE)
 _SECONDS: Final = 30
@@ -36,9 +36,13 @@ def homes() -> Iterator[Path]:
         yield Path(command).resolve().parent.parent
     for pattern in INSTALLED:
         root = Path(pattern.partition("*")[0])
-        yield from sorted(
-            home.resolve() for home in root.glob(pattern.removeprefix(f"{root}/")) if (home / "bin" / "java").exists()
-        )
+        found = (home for home in root.glob(pattern.removeprefix(f"{root}/")) if (home / "bin" / "java").exists())
+        yield from sorted((home.resolve() for home in found), key=_by_number)
+
+
+def _by_number(home: Path) -> list[str | int]:
+    """The path with its numbers as numbers, so that Java 8 comes before Java 11."""
+    return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", str(home))]
 
 
 def java_in(home: Path) -> Java:

@@ -111,12 +111,14 @@ class Connection:
         Close a queue itself first if it has a permit of a queue with `max_active_processes`, which else ends with
         `permit_lease`.
 
-        What is in their spools is forwarded first, for a spool's `drain` (5 s by default); the rest stays on the disk
+        What is in its spools is forwarded first, for a spool's `drain` (5 s by default); the rest stays on the disk
         for the next process.
         """
-        if self._spools is not None:
-            await asyncio.to_thread(self._spools.close)
-        await self.store.close()
+        try:
+            if self._spools is not None:
+                await asyncio.to_thread(self._spools.close)
+        finally:
+            await self.store.close()
 
     async def __aenter__(self) -> Self:
         """Close on leaving the block."""

@@ -10,8 +10,8 @@
 How a command runs, all of it in the main thread: `Commands.__call__` of `main` opens closed streams; `make_context`
 reads the options file as defaults, which `config` checks; `resolve_command` imports the module of the command, and
 `params` reads the options. `on_store` opens the store and gives the command a `Session`: a connection, and the `Output`
-to print to. An error becomes one line on stderr and an exit code in `errors.errors_in_one_line`. Only `worker` starts
-threads and processes.
+to print to. An error becomes one line on stderr and an exit code in `errors.errors_in_one_line`. The commands but
+`worker` start no threads and processes themselves; the driver of Cassandra, a spool and Spark have their own.
 
 docs/reference/cli.md lists all commands, options and exit codes; docs/decisions/0030 says what a file may set.
 """

@@ -74,7 +74,8 @@ def search_here() -> None:
 def defaults(group: click.Group, folder: Path) -> Defaults:
     """The options in the file of this folder. Raises Failure if one is unknown or not allowed in a file."""
     for file, path in ((folder / _OWN, ()), (folder / _SHARED, ("tool", "astyqueue"))):
-        found = _read(file, path) if file.is_file() else None
+        # Unlike that of a Path, it raises nothing in a directory that this user may not search.
+        found = _read(file, path) if os.path.isfile(file) else None  # noqa: PTH113
         if found is not None:
             return Defaults(_Options(group, file, found.untrusted).all(found.table), file)
     return Defaults({}, None)
@@ -115,15 +116,11 @@ class _Options:
         self._known: set[str] = set()
 
     def all(self, table: Table) -> dict[str, object]:
-        found = self._of_group(self._group, table, {})
-        plain = {_named(key) for key, value in table.items() if not isinstance(value, Mapping)}
-        if unknown := plain - self._known:
-            self._refuse("option", unknown, "", self._known)
-        return found
+        return self._of_group(self._group, table, {})
 
     def _of_group(self, group: click.Group, table: Table, inherited: dict[str, object]) -> dict[str, object]:
-        common = inherited | _plain(table)
-        context = click.Context(group)
+        own, context = _plain(table), click.Context(group)
+        common, above, self._known = inherited | own, self._known, set()
         names = group.list_commands(context)
         if unknown := {key for key, value in table.items() if isinstance(value, Mapping)} - set(names):
             self._refuse("command", unknown, f" of {group.name}", names)
@@ -135,6 +132,9 @@ class _Options:
                 found[name] = self._of_group(command, below, common)
             elif command is not None and isinstance(below, Mapping):
                 found[name] = self._of_command(command, below, common)
+        if unknown := set(own) - self._known:
+            self._refuse("option", unknown, "" if group is self._group else f" of {group.name}", self._known)
+        self._known |= above
         return found
 
     def _of_command(self, command: click.Command, table: Table, inherited: dict[str, object]) -> dict[str, object]:

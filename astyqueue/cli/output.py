@@ -24,10 +24,13 @@ if TYPE_CHECKING:
 
 Record = Mapping[str, object]
 T = TypeVar("T")
-#: Characters of a table cell; longer ones are cut, so that each row stays on one line.
+#: Columns of a table with free text, which is cut so that each row stays on one line. What a command takes again, such
+#: as an id, a name or a key, is whole.
+_FREE_TEXT: Final = frozenset({"body", "reason", "why", "paused", "trigger", "last error"})
+#: Characters of a cell with free text.
 _WIDEST: Final = 60
 #: Columns of a terminal that fits every table.
-_UNBOUNDED: Final = 1_000
+_UNBOUNDED: Final = 1_000_000
 
 
 @runtime_checkable
@@ -105,8 +108,12 @@ class Output:
             click.echo(none)
             return
         titles = [titled(name) for name in records[0]]
-        rows = [[_cut(printable(self._text(value))) for value in record.values()] for record in records]
+        rows = [[self._cell(name, value) for name, value in record.items()] for record in records]
         _table(titles, rows) if sys.stdout.isatty() else _aligned(titles, rows)
+
+    def _cell(self, name: str, value: object) -> str:
+        text = printable(self._text(value))
+        return text if len(text) <= _WIDEST or name not in _FREE_TEXT else f"{text[: _WIDEST - 1]}…"
 
     def done(self, sentence: str, record: Record) -> None:
         """Print the result of a command that changed something: the sentence, or with `--json` the record.
@@ -165,10 +172,6 @@ def _print_json(record: Record) -> None:
 def _own_json(found: object) -> Record:
     """The JSON form of an object that has one; a mapping is its own."""
     return found.as_json() if isinstance(found, HasJson) else cast("Record", found)
-
-
-def _cut(line: str) -> str:
-    return line if len(line) <= _WIDEST else line[: _WIDEST - 1] + "…"
 
 
 def _aligned(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

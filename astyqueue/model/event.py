@@ -140,7 +140,7 @@ class Event:
 
     def as_json(self) -> Json:
         """The values that are set, with instants as text."""
-        known = {name: value for name, value in self.flat().items() if value not in (None, "", False)}
+        known = {name: value for name, value in self.flat().items() if value or (value == 0 and FLAT[name] == "length")}
         return {
             name: _text(value) if FLAT[name] == "instant" and isinstance(value, int) else value
             for name, value in known.items()

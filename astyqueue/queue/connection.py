@@ -99,12 +99,14 @@ class Connection:
         Close a queue itself first if it has a permit of a queue with `max_active_processes`, which else ends with
         `permit_lease`.
 
-        What is in their spools is forwarded first, for a spool's `drain` (5 s by default); the rest stays on the disk
+        What is in its spools is forwarded first, for a spool's `drain` (5 s by default); the rest stays on the disk
         for the next process.
         """
-        if self._spools is not None:
-            self._spools.close()
-        self.store.close()
+        try:
+            if self._spools is not None:
+                self._spools.close()
+        finally:
+            self.store.close()
 
     def __enter__(self) -> Self:
         """Close on leaving the block."""

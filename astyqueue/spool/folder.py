@@ -25,7 +25,7 @@ from astyqueue.journal_errors import JournalError, JournalInUse
 from astyqueue.spool.options import SpoolOptions
 from astyqueue.spool.process_journal import JournalState, ProcessJournal, state_of
 from astyqueue.structured_log import log_event
-from astyqueue.text import iso
+from astyqueue.text import exact
 
 _QUEUE: Final = "queue-"
 _SETTINGS: Final = "settings.json"
@@ -171,8 +171,8 @@ class Backlog:
     failing_since: datetime | None
 
     def as_json(self) -> dict[str, object]:
-        """The same, with moments in ISO 8601."""
-        oldest, since = self.oldest and iso(self.oldest), self.failing_since and iso(self.failing_since)
+        """The same, with moments as text."""
+        oldest, since = self.oldest and exact(self.oldest), self.failing_since and exact(self.failing_since)
         return asdict(self) | {"oldest": oldest, "failing_since": since}
 
 

@@ -83,6 +83,11 @@ def test_a_snooze_says_for_how_long_or_until_when(until: datetime | str, told: s
     assert str(errors.Snooze(until)) == told
 
 
+def test_ports_of_nodes_that_are_taken_can_all_be_chosen() -> None:
+    told = str(cassandra.AddressesTaken(["127.0.1", "127.0.2"], [9042, 7000, 7199]))
+    assert told.endswith("or choose others with port=, storage_port= and management_port=")
+
+
 def _classes() -> list[type[BaseException]]:
     """Every exception class of astyqueue, those of Spark and of the test kit too."""
     with warnings.catch_warnings():

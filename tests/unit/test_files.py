@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from astyqueue.files import for_owner, make_file, replace_file
+from astyqueue.files import for_owner, make_file, may_be_replaced, replace_file
 
 
 @pytest.fixture(autouse=True, params=[0o000, 0o022, 0o077])
@@ -29,6 +29,16 @@ def test_a_new_file_is_for_its_owner_alone(tmp_path: Path) -> None:
     assert (tmp_path / "written").read_bytes() == b"all of it"
     assert (tmp_path / "made").read_bytes() == b""
     assert [mode(path) for path in sorted(tmp_path.iterdir())] == [0o600, 0o600]
+
+
+def test_a_file_and_nothing_may_be_replaced_and_no_link_folder_pipe_or_device(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "link").symlink_to(tmp_path / "file")
+    (tmp_path / "dangling").symlink_to("/nowhere")
+    os.mkfifo(tmp_path / "pipe")
+    assert [may_be_replaced(tmp_path / name) for name in ("file", "nothing")] == [True, True]
+    others = [tmp_path, Path("/dev/null"), *(tmp_path / name for name in ("link", "dangling", "pipe"))]
+    assert [may_be_replaced(path) for path in others] == [False] * 5
 
 
 def test_a_file_that_was_there_keeps_its_permissions(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections import deque
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -151,8 +152,14 @@ def stat(*, folder: Path, prefix: str, svg: Path | None, page: int | None, as_js
     """Show how large the journal in FOLDER is, which records it has, and where its cursors are."""
     from dataclasses import asdict
 
-    from astyqueue.files import replace_file
+    from astyqueue.files import may_be_replaced, replace_file
 
+    if page is not None and svg is None:
+        message = "--page needs --svg: name a file to draw the page into"
+        raise click.UsageError(message, click.get_current_context())
+    if svg is not None and not may_be_replaced(svg):
+        message = f"{svg} is a link, a pipe or a device, which a drawing does not replace: name a file"
+        raise BadInput(message)
     with _opened(folder, prefix) as opened:
         found = asdict(opened.stat())
         del found["synced_sequence"], found["dropped_records"]  # only the process that writes knows them
@@ -297,14 +304,24 @@ def _where(wanted: tuple[str, ...]) -> Callable[[Record[object]], bool] | None:
         raise BadInput(message)
     if not pairs:
         return None
+    meant = [(name, text, _in_one_form(text)) for name, _, text in pairs]
 
     def has_all(record: Record[object]) -> bool:
         value = getattr(record.value, "body", record.value)  # that of a message of a spool
         return isinstance(value, dict) and all(
-            name in value and text in (value[name], json.dumps(value[name])) for name, _, text in pairs
+            name in value and (value[name] == text or json.dumps(value[name], sort_keys=True) == form)
+            for name, text, form in meant
         )
 
     return has_all
+
+
+def _in_one_form(text: str) -> str | None:
+    """JSON in the one form that its value has, so that 1 and true, which are equal in Python, differ; None if none."""
+    try:
+        return json.dumps(json.loads(text), sort_keys=True)
+    except (ValueError, RecursionError):
+        return None
 
 
 def _opened(folder: Path, prefix: str) -> ReadOnlyJournal[bytes]:
@@ -317,11 +334,19 @@ def _opened(folder: Path, prefix: str) -> ReadOnlyJournal[bytes]:
 
 
 def _value(record: Record[bytes]) -> Any:  # noqa: ANN401 - any JSON
-    """The value if it is JSON that can be read, otherwise the text of its bytes."""
+    """The value if it is JSON that can be read and written, otherwise the text of its bytes."""
     try:
-        return json.loads(record.value)
+        return json.loads(record.value, parse_constant=_finite, parse_float=_finite)
     except (ValueError, RecursionError):
         return record.value.decode(errors="backslashreplace")
+
+
+def _finite(text: str) -> float:
+    """The number; ValueError for one that JSON cannot write, such as NaN and 1e400."""
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(text)
+    return number
 
 
 def _as_json(record: Record[bytes]) -> str:

@@ -249,7 +249,8 @@ def delete(session: Session, *, ids: tuple[str, ...]) -> None:
 def clear(session: Session, *, queue: str, yes: bool) -> None:
     """Delete all messages of QUEUE, dead letters included; the queue and its settings stay."""
     deletion = session.deletion(queue)
-    must_be_meant(yes, f"This would delete all of queue {queue}, {_messages(deletion)}, for good.")
+    if not yes:
+        must_be_meant(yes, f"This would delete all of queue {queue}, {_messages(deletion)}, for good.")
     cleared = deletion.run(lambda opened: opened.clear(), "message")
     session.output.done(f"deleted {counted(cleared, 'message')} of queue {queue}", {"queue": queue, "deleted": cleared})
 
@@ -264,7 +265,8 @@ def drop(session: Session, *, queue: str, yes: bool) -> None:
     Stop its producers first: they notice within ten seconds, and what they send until then is in no queue.
     """
     deletion = session.deletion(queue)
-    must_be_meant(yes, f"This would delete queue {queue} and {_messages(deletion)} for good.")
+    if not yes:
+        must_be_meant(yes, f"This would delete queue {queue} and {_messages(deletion)} for good.")
     deletion.run(lambda opened: opened.drop(), "message")
     session.output.done(f"dropped queue {queue}", {"queue": queue, "dropped": True})
 

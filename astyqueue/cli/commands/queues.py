@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from astyqueue.cli.context import Session, on_store
+from astyqueue.cli.errors import ExitCode
 from astyqueue.cli.params import QueueSetting
 from astyqueue.errors import BadInput, NotFound, Undecodable
 from astyqueue.printable import printable_message
@@ -24,20 +25,29 @@ def queues() -> None:
 @queues.command(name="list", short_help="List the queues of the store.")
 @on_store
 def list_queues(session: Session) -> None:
-    """List the queues of the store."""
-    found = [settings for name in session.connection.queues() if (settings := _settings_of(session, name))]
+    """List the queues of the store.
+
+    If the settings of one cannot be read, the others are listed, and the exit code is 1.
+    """
+    found, unread = _readable_settings(session)
     session.output.listing(found, shown=_as_text, as_json=_as_text, none="this store has no queue yet", titled=str)
+    if unread:
+        raise click.exceptions.Exit(ExitCode.FAILED)
 
 
-def _settings_of(session: Session, name: str) -> Settings | None:
-    """The settings of a queue; None if it was dropped meanwhile, or after a warning on stderr for undecodable ones."""
-    try:
-        return session.connection.existing_queue(name).settings
-    except NotFound:
-        return None
-    except Undecodable as error:
-        click.echo(printable_message(f"astyqueue: {error}"), err=True)
-        return None
+def _readable_settings(session: Session) -> tuple[list[Settings], bool]:
+    """The settings of all queues that can be read, and whether one cannot: a warning on stderr names it."""
+    found: list[Settings] = []
+    unread = False
+    for name in session.connection.queues():
+        try:
+            found.append(session.connection.existing_queue(name).settings)
+        except NotFound:  # dropped since the queues were listed
+            continue
+        except Undecodable as error:
+            click.echo(printable_message(f"astyqueue: {error}"), err=True)
+            unread = True
+    return found, unread
 
 
 @queues.command(short_help="Show the settings of a queue.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -11,7 +12,7 @@ from astyqueue.cli.config import Deliberate
 from astyqueue.cli.context import Session, json_option, on_store, url_option, verbose_option
 from astyqueue.cli.output import json_line
 from astyqueue.cli.params import DurationText, Moment
-from astyqueue.errors import BadInput
+from astyqueue.errors import BadInput, NotFound, Undecodable
 from astyqueue.printable import printable
 from astyqueue.text import counted, exact, iso
 
@@ -198,8 +199,12 @@ def delete(session: Session, *, queue: str, name: str) -> None:
     from astyqueue.model.schedule import Origin
 
     schedules = _schedules_of(session, queue)
-    declared = schedules.get(name).stored.origin is Origin.CODE
-    schedules.delete(name)
+    declared = False
+    with suppress(Undecodable):  # one that a newer astyqueue wrote can be deleted nevertheless
+        declared = schedules.get(name).stored.origin is Origin.CODE
+    if not schedules.delete(name):
+        message = f"queue {queue!r} has no schedule {name!r}"
+        raise NotFound(message)
     again = "; code declares it, so the next worker to start adds it again" if declared else ""
     session.output.done(f"deleted schedule {name} of queue {queue}{again}", {"name": name, "deleted": True})
 

@@ -148,7 +148,7 @@ def send(
     if from_line is not None:
         problem = "--from-line needs --lines: add it, or leave out --from-line"
         raise BadInput(problem)
-    text = _one_value(sys.stdin.read()) if body == _STDIN else body
+    text = _one_value(_all_of(sys.stdin)) if body == _STDIN else body
     message = message_of(text, options)
     sent = _opened(session, queue, create=create).send(message)
     session.output.done(str(sent.id), {"id": str(sent.id), "new": sent.new})
@@ -161,6 +161,14 @@ def send(
 def _opened(session: Session, queue: str, *, create: bool) -> MessageQueue:
     """The queue, which is created with `create`; otherwise NotFound if there is none."""
     return session.connection.queue(queue) if create else session.connection.existing_queue(queue)
+
+
+def _all_of(source: IO[str]) -> str:
+    try:
+        return source.read()
+    except UnicodeDecodeError as error:
+        problem = f"stdin must be UTF-8: {error}. Nothing was sent"
+        raise BadInput(problem) from error
 
 
 def _one_value(text: str) -> str:
@@ -230,7 +238,12 @@ def _headers(pairs: object) -> dict[str, str]:
     if wrong := [text for text in texts if text.startswith("=") or "=" not in text]:
         message = f"invalid header {wrong[0]!r}: write NAME=TEXT"
         raise BadInput(message)
-    return {name: value for name, _, value in (text.partition("=") for text in texts)}
+    found = [(name, value) for name, _, value in (text.partition("=") for text in texts)]
+    names = [name for name, _ in found]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        message = f"header {twice!r} is given twice, and one would be lost: give each once"
+        raise BadInput(message)
+    return dict(found)
 
 
 Lines = Iterable[tuple[int, str]]

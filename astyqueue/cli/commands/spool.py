@@ -14,7 +14,7 @@ from astyqueue.cli.output import output_now
 from astyqueue.cli.params import DurationText
 from astyqueue.errors import NotFound
 from astyqueue.stores.url import SPOOL_VARIABLE
-from astyqueue.text import counted, iso
+from astyqueue.text import counted, exact
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -49,10 +49,12 @@ class _Shown:
     state: JournalState
 
     def as_json(self) -> Mapping[str, object]:
-        """All fields; the moments in ISO 8601."""
+        """All that is known without having the journal open."""
         moments = {"oldest": self.state.oldest, "failing_since": self.state.failing_since}
-        shown = {name: moment and iso(moment) for name, moment in moments.items()}
-        return {"queue": self.folder.queue, "folder": str(self.folder.path), **asdict(self.state), **shown}
+        shown = {name: moment and exact(moment) for name, moment in moments.items()}
+        known = asdict(self.state) | shown
+        del known["dropped"], known["unreadable"]  # only the process that has it open knows them
+        return {"queue": self.folder.queue, "folder": str(self.folder.path), **known}
 
     def as_row(self) -> Mapping[str, object]:
         state = self.state
@@ -110,7 +112,7 @@ def drain(context: click.Context, /, session: Session, *, folders: tuple[Path, .
     """Forward to the store what processes that ended left in FOLDER; living ones forward theirs themselves.
 
     What is for a queue that the store does not have stays. Exit code 1 for such a queue, if messages are left that no
-    living process has, or if the disk damaged some.
+    living process has, if a journal cannot be opened, or if the disk damaged messages.
     """
     is_whole, missing = True, list[str]()
     for folder in _queues(folders):
@@ -137,7 +139,7 @@ class _Forwarded:
 
 
 def _drained(session: Session, folder: SpoolFolder, timeout: timedelta) -> bool:
-    """Forward one queue; whether all could be read, and none is left that no living process has."""
+    """Forward one queue; whether all could be opened and read, and none is left that no living process has."""
     from astyqueue.queue.queue import MessageQueue
 
     session.check(folder.queue)
@@ -146,21 +148,26 @@ def _drained(session: Session, folder: SpoolFolder, timeout: timedelta) -> bool:
     with builder.spool(folder.path.parent, cap=None, drain=0).build() as queue:
         queue.spool.drain(timeout)
         status = queue.spool.status()
-    after = folder.states()
+    numbers, after = folder.numbers(), folder.states()
+    unopened = [number for number in numbers if number not in {state.number for state in after}]
     left = sum(state.messages for state in after if not state.in_use)
     kept = sum(state.messages for state in after if state.in_use)
     refused, unreadable = sum(state.refused for state in after), status.unreadable
     facts = {"queue": folder.queue, "forwarded": forwarded.count, "left": left, "in_use": kept, "refused": refused}
+    errors = [
+        *([status.last_error] if left and status.last_error else []),
+        *(f"could not open {folder.path / str(number)} (stderr says why)" for number in unopened),
+    ]
     parts = [
         f"{folder.queue}: forwarded {counted(forwarded.count, 'message')}, left {left}",
         *([f"{kept} of living processes"] if kept else []),
         *([f"{refused} set aside"] if refused else []),
         *([f"{unreadable} unreadable"] if unreadable else []),
-        *([status.last_error] if left and status.last_error else []),
+        *errors,
     ]
-    facts |= {"unreadable": unreadable, "error": status.last_error if left else ""}
+    facts |= {"unreadable": unreadable, "error": "; ".join(errors)}
     session.output.done(", ".join(parts), facts)
-    return not left and not unreadable
+    return not (left or unreadable or unopened)
 
 
 def _queues(folders: tuple[Path, ...]) -> Iterator[SpoolFolder]:

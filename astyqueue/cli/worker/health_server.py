@@ -7,6 +7,7 @@ is 200 while it claims and the store answers. Both have the state as JSON, also 
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import socket
 import sys
@@ -66,7 +67,8 @@ class HealthServer(ThreadingHTTPServer):
         try:
             super().__init__(address, _Request)
         except OSError as error:
-            why = f"{error.strerror or error}; give another port"
+            other = "port" if error.errno in (errno.EADDRINUSE, errno.EACCES) else "host"
+            why = f"{error.strerror or error}; give another {other}"
             message = f"cannot listen at {address[0]}:{address[1]} for --health: {why}"
             raise Failure(message, ExitCode.BAD_INPUT) from error
 

@@ -6,6 +6,7 @@ import logging
 import subprocess
 from typing import Final
 
+from astyqueue.cli.errors import ExitCode
 from astyqueue.cli.worker.process_pipes import ProcessPipes, Stage, Status
 from astyqueue.cli.worker.signals import BY_SIGNAL
 from astyqueue.clock import SystemClock
@@ -16,6 +17,8 @@ from astyqueue.units import SECOND, MonotonicUs
 _AT_ONCE: Final = 10 * SECOND
 #: A process that has just been started may say nothing for this time, while Python starts.
 _STARTS_WITHIN: Final = 60 * SECOND
+#: One that runs writes every second; on a busy machine a report may come later than that.
+_SPEAKS_WITHIN: Final = 5 * SECOND
 
 
 class SupervisedProcess:
@@ -29,7 +32,7 @@ class SupervisedProcess:
         self.restarts_on_change = False
         self.reloads = False
         self.died_at_once = False
-        self.deaths = 0
+        self.begin_new_row()
         self._command = command
         self._process: subprocess.Popen[bytes] | None = None
         self._pipe: ProcessPipes | None = None
@@ -77,8 +80,19 @@ class SupervisedProcess:
         if self._pipe is not None:
             self._pipe.close()
         self.died_at_once = self._clock.monotonic() - self._started < _AT_ONCE
-        self.deaths = self.deaths + 1 if self.died_at_once else 1
+        if self.died_at_once:
+            self.short_lives += 1
+            self.deaths += self.code != ExitCode.STORE_UNAVAILABLE
+        else:
+            self.begin_new_row()
         return True
+
+    def begin_new_row(self) -> None:
+        """Count anew the processes in a row that ended at once, and how many of these died.
+
+        A process that did not reach the store has not died: it works again when the store does.
+        """
+        self.short_lives = self.deaths = 0
 
     def listen(self) -> None:
         """Read what the process says of itself."""
@@ -86,9 +100,12 @@ class SupervisedProcess:
             self.status, self._said, self.heard = said, True, self._clock.monotonic()
 
     def silent(self, patience: int) -> int:
-        """For how long it has said nothing, if that is longer than `patience` and than a start takes; else zero."""
+        """For how long it has said nothing, if that is `patience` or longer; else zero.
+
+        With less patience, one that starts is given a minute, and one that runs five seconds.
+        """
         silent = self._clock.monotonic() - self.heard
-        return silent if silent >= (patience if self._said else max(patience, _STARTS_WITHIN)) else 0
+        return silent if silent >= max(patience, _SPEAKS_WITHIN if self._said else _STARTS_WITHIN) else 0
 
     def request(self, stage: Stage, number: int) -> None:
         """Have it drain or stop, or with NONE act on a signal."""

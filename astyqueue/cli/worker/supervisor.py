@@ -29,7 +29,8 @@ from astyqueue.dispatch.worker_log import log_event
 from astyqueue.text import length_text, reason_of
 from astyqueue.units import SECOND
 
-#: After this many processes in a row that died at once, within 10 s of their start, the supervisor gives up.
+#: After this many processes in a row that died at once, within 10 s of their start, the supervisor gives up. Those that
+#: found no store do not count.
 _DEATHS: Final = 5
 #: The pause before a process is started again, doubled after each one that died at once, up to the second figure.
 _PAUSE: Final = SECOND
@@ -176,17 +177,17 @@ class ProcessSupervisor:
         elif child.reloads or child.code == ExitCode.AGAIN:
             # One with a limit below what it needs from the start would else be started without a pause.
             pause = 0 if child.reloads or not child.died_at_once else _PAUSE
-            child.deaths = 0
+            child.begin_new_row()
             child.restart_at = self._clock.monotonic() + pause
         elif self._watched.changed is not None:
             child.restarts_on_change = True
             log_event(logging.ERROR, "died", **facts, again="when a source file changes")
         elif child.code == ExitCode.BAD_INPUT:
             self._give_up(child, ExitCode.BAD_INPUT, "its options or its app are wrong: a restart cannot help")
-        elif child.deaths >= _DEATHS and child.code != ExitCode.STORE_UNAVAILABLE:
+        elif child.deaths >= _DEATHS:
             self._give_up(child, ExitCode.CHILDREN_DIED, f"{child.deaths} in a row died at once")
         else:
-            pause = min(_LONGEST, _PAUSE << min(child.deaths - 1, 10))
+            pause = min(_LONGEST, _PAUSE << min(max(child.short_lives - 1, 0), 10))
             child.restart_at = self._clock.monotonic() + pause
             log_event(logging.ERROR, "died", **facts, again_in=length_text(pause))
 

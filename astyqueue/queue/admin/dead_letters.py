@@ -140,13 +140,21 @@ def redrive(core: QueueRuntime, redriving: RedriveOptions, where: Where) -> Step
     after: MessageId | None = None
     while not redriving.cancelled():
         page = yield from stored.matching_page(rows, levels, after=after, where=wanted, limit=redriving.page)
-        report += yield from redrive_page(core, page.ids, force=redriving.force, dry_run=redriving.dry_run)
-        if redriving.progress:
-            redriving.progress(report)
+        report = yield from _with_page(core, redriving, page.ids, report)
         after = page.after
         if after is None:
             break
         yield from _keep_to(core, redriving, begun, report.redriven)
+    return report
+
+
+def _with_page(
+    core: QueueRuntime, redriving: RedriveOptions, letters: Sequence[MessageId], report: RedriveReport
+) -> Steps[RedriveReport]:
+    """The report of a redrive after one more page."""
+    report += yield from redrive_page(core, letters, force=redriving.force, dry_run=redriving.dry_run)
+    if redriving.progress:
+        redriving.progress(report)
     return report
 
 
@@ -174,11 +182,17 @@ def _events_of(messages: list[MessageId], events: list[Event]) -> list[Event]:
 
 
 def _redrive_only(core: QueueRuntime, redriving: RedriveOptions) -> Steps[RedriveReport]:
-    """Put back the chosen letters; if one is not a dead letter, NotFound is raised and none is put back."""
-    chosen = [id_of(core, message) for message in redriving.only]
+    """Put back the chosen letters, page by page; if one is not a dead letter, NotFound is raised and none is."""
+    chosen = list(dict.fromkeys(id_of(core, message) for message in redriving.only))
     for id_ in chosen:
         yield from dead_letter(core, id_)
-    report = yield from redrive_page(core, chosen, force=redriving.force, dry_run=redriving.dry_run)
+    report = RedriveReport(dry_run=redriving.dry_run)
+    begun = core.clock.monotonic()
+    for start in range(0, len(chosen), redriving.page):
+        yield from _keep_to(core, redriving, begun, report.redriven)
+        if redriving.cancelled():
+            break
+        report = yield from _with_page(core, redriving, chosen[start : start + redriving.page], report)
     return report
 
 

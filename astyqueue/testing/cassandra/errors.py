@@ -87,7 +87,7 @@ class AddressesTaken(CannotRunHere):
         super().__init__(
             f"one of the ports {', '.join(map(str, ports))} is taken on every network "
             f"from {networks[0]} to {networks[-1]}: stop the programs that listen there (`ss -ltnp` lists them), "
-            "or choose others with port= and storage_port="
+            "or choose others with port=, storage_port= and management_port="
         )
 
 

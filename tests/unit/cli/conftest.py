@@ -23,7 +23,7 @@ class Shell:
     def __init__(self) -> None:
         self._runner = CliRunner()
 
-    def __call__(self, *words: str, stdin: str | None = None, code: int = 0) -> Result:
+    def __call__(self, *words: str, stdin: str | bytes | None = None, code: int = 0) -> Result:
         """What a command prints; its exit code must be this one."""
         result = self._runner.invoke(main, words, input=stdin, prog_name="astyqueue")
         assert result.exit_code == code, (words, result.output, result.exception)
@@ -33,7 +33,7 @@ class Shell:
         """What a command prints with `--json`."""
         return [json.loads(line) for line in self(*words, "--json").stdout.splitlines()]
 
-    def error(self, *words: str, code: int, stdin: str | None = None) -> str:
+    def error(self, *words: str, code: int, stdin: str | bytes | None = None) -> str:
         """The one line that a command fails with."""
         result = self(*words, code=code, stdin=stdin)
         assert result.stdout == ""

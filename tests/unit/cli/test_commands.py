@@ -14,7 +14,9 @@ import pytest
 
 from astyqueue import aio
 from astyqueue.errors import WrongSchema
+from astyqueue.journal import Journal
 from astyqueue.queue.connection import Connection, connect
+from astyqueue.spool import backlog_of
 from astyqueue.triggers import Every
 from tests.unit.cli.conftest import Shell
 
@@ -416,7 +418,7 @@ def test_a_program_that_only_looks_makes_no_file(folder: Path) -> None:
     connect("sqlite:///typo.db", create=False).close()
 
 
-def test_a_moment_is_written_in_one_form_in_all_json(shell: Shell, connection: Connection) -> None:
+def test_a_moment_is_written_in_one_form_in_all_json(shell: Shell, connection: Connection, folder: Path) -> None:
     """Programs compare them as text, across commands."""
     queue = connection.queue("emails")
     queue.configure(history="all")
@@ -427,6 +429,11 @@ def test_a_moment_is_written_in_one_form_in_all_json(shell: Shell, connection: C
     [explained] = shell.json("explain", sent)
     [event, *_] = shell.json("history", sent)
     [schedule] = shell.json("schedules", "list", "emails")
+    with Journal.open(place := folder / "spool" / "queue-emails" / "1") as journal:
+        journal.append("waits")
+    (place / "failing.json").write_text('{"since_us": 1, "error": "the network is down"}')
+    [spooled], backlog = shell.json("spool", "status", "spool"), backlog_of(folder / "spool").as_json()
     assert {peeked["due"], got["due"], explained["until"], event["due"]} == {got["due"]}
     moments = [got["sent"], got["due"], explained["now"], event["at"], schedule["next"], schedule["created"]]
+    moments += [one[name] for one in (spooled, backlog) for name in ("oldest", "failing_since")]
     assert all(re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", moment) for moment in moments), moments

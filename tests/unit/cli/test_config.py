@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -147,11 +149,37 @@ def test_other_projects_say_nothing_of_us(shell: Shell, three: Path) -> None:
         ('[worker]\nqueues = ["emails"]', "astyqueue.toml: queues is a list: give one value"),
         ("[worker]\nlimit = {mail = 5}", "astyqueue.toml: limit is a table: give one value"),
         ("[worker.mail]\nlimit = 5", "astyqueue.toml: unknown option mail of worker"),
+        ("[dead]\nlimt = 50", "astyqueue.toml: unknown option limt of dead; did you mean limit?"),
+        ("[schedules]\nlimit = 50", "astyqueue.toml: unknown option limit of schedules"),
     ],
 )
 def test_a_slip_in_the_file_is_named(shell: Shell, three: Path, text: str, told: str) -> None:
     (three / "astyqueue.toml").write_text(text)
     assert told in shell.error("counts", code=2)
+
+
+def test_an_option_in_the_table_of_a_group_is_for_each_of_its_commands_that_has_it(
+    shell: Shell, three: Path, url: str
+) -> None:
+    (three / "astyqueue.toml").write_text(f'url = "{url}"\n[queues]\njson = true\n[dead]\nlimit = 1\n')
+    assert shell("queues", "list").stdout.startswith('{"name"')
+    assert shell("dead", "list", "emails").stdout == "queue emails has no dead letters\n"
+    assert shell("dead", "redrive", "emails").stdout == "put back 0 dead letters of queue emails\n"
+
+
+def test_a_directory_that_this_user_may_not_search_keeps_nobody_from_a_store_elsewhere(
+    shell: Shell, three: Path, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look = os.stat
+
+    def denied(path: Any, **options: Any) -> os.stat_result:  # noqa: ANN401 - as that of the system
+        if str(path).startswith(f"{three}/") and str(path).endswith(".toml"):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return look(path, **options)
+
+    monkeypatch.setattr(os, "stat", denied)
+    assert shown(shell, "--url", url) == 3
+    assert shell("--help").stdout.startswith("Usage: ")
 
 
 @pytest.mark.parametrize(

@@ -108,20 +108,21 @@ def test_redrive_puts_back_those_that_fit(shell: Shell, buried: Buried, connecti
     assert (counts.waiting, counts.dead) == (1, 1)
 
 
+@pytest.mark.parametrize("by_id", [False, True])
 def test_an_interrupted_redrive_says_how_far_it_came(
-    shell: Shell, buried: Buried, monkeypatch: pytest.MonkeyPatch
+    shell: Shell, buried: Buried, monkeypatch: pytest.MonkeyPatch, *, by_id: bool
 ) -> None:
-    buried("one", "two", "three")
+    ids = buried("one", "two", "three")
     redrive = MessageQueue.redrive
 
-    def interrupted(queue: MessageQueue, **options: Any) -> RedriveReport:  # noqa: ANN401 - whatever the command asks for
+    def interrupted(queue: MessageQueue, *ids: str, **options: Any) -> RedriveReport:  # noqa: ANN401 - whatever the command asks for
         def press(_: RedriveReport) -> None:
             os.kill(os.getpid(), signal.SIGINT)
 
-        return redrive(queue, **options | {"progress": press})
+        return redrive(queue, *ids, **options | {"progress": press})
 
     monkeypatch.setattr(MessageQueue, "redrive", interrupted)
-    result = shell("dead", "redrive", "emails", "--rate", "10", code=130)
+    result = shell("dead", "redrive", "emails", *(ids if by_id else ()), "--rate", "10", code=130)
     assert result.stdout == "put back 1 dead letter of queue emails, then was interrupted\n"
 
 

@@ -44,6 +44,13 @@ def test_a_store_in_memory_is_ready_too(shell: Shell) -> None:
     assert shell.json("verify", "--url", "memory://")[0]["severity"] == "note"
 
 
+def test_the_help_of_verify_tells_the_exit_code_of_a_note(shell: Shell) -> None:
+    assert "The exit code is 5 if anything worse than a note differs." in " ".join(
+        shell("verify", "--help").stdout.split()
+    )
+    assert "note" in shell("verify", "--url", "memory://", code=0).stdout
+
+
 def test_a_file_that_is_not_there_is_not_well(shell: Shell, folder: Path) -> None:
     for words, code in (("doctor", 10), ("verify", 5), ("migrate", 0)):
         told = shell(words, "--url", "sqlite:///typo.db", code=code).stdout

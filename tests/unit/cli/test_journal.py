@@ -84,6 +84,19 @@ def test_values_that_are_no_json_are_text_without_control_characters(shell: Shel
     assert [line["value"] for line in shell.json("journal", "tail", ".")] == ["\x1b[2J", "\\xff\\xfe", "text", "", [1]]
 
 
+def test_numbers_that_json_does_not_have_are_text_so_that_each_line_is_json(shell: Shell, folder: Path) -> None:
+    def refuse(number: str) -> None:
+        raise AssertionError(number)
+
+    values = [b"NaN", b"[-Infinity]", b"1e400", b"1.5", b"-2e3"]
+    with Journal.open(folder, codec=BYTES) as journal:
+        journal.append_many(values)
+    lines = shell("journal", "tail", ".", "--json").stdout.splitlines()
+    found = [json.loads(line, parse_constant=refuse)["value"] for line in lines]
+    assert found == ["NaN", "[-Infinity]", "1e400", 1.5, -2000.0]
+    assert shell("journal", "tail", ".").stdout.splitlines()[0].endswith('  "NaN"')
+
+
 @pytest.mark.parametrize("option", ["--since", "--until"])
 @pytest.mark.parametrize("words", [("tail", "orders"), ("replay", "orders", "emails")], ids=["tail", "replay"])
 def test_a_moment_that_cannot_be_read_is_an_error_that_names_the_option(
@@ -133,6 +146,20 @@ def test_a_page_is_drawn_from_its_bytes(shell: Shell, orders: Path) -> None:
     assert "has no readable page 99" in shell.error(
         "journal", "stat", str(orders), "--svg", "x", "--page", "99", code=1
     )
+
+
+def test_a_page_without_a_file_to_draw_it_into_is_an_error_of_usage(shell: Shell, orders: Path) -> None:
+    told = shell.usage_error("journal", "stat", str(orders), "--page", "1")
+    assert told == "Error: --page needs --svg: name a file to draw the page into"
+
+
+def test_a_page_is_drawn_into_no_pipe_and_no_link(shell: Shell, orders: Path, folder: Path) -> None:
+    os.mkfifo(folder / "pipe")
+    (folder / "link").symlink_to("precious")
+    for name in ("pipe", "link"):
+        told = shell.error("journal", "stat", str(orders), "--svg", name, code=2)
+        assert told == f"Error: {name} is a link, a pipe or a device, which a drawing does not replace: name a file"
+    assert ((folder / "pipe").is_fifo(), (folder / "link").is_symlink()) == (True, True)
 
 
 def test_a_drawn_page_shows_hostile_payloads_as_text(shell: Shell, folder: Path) -> None:
@@ -223,6 +250,36 @@ def test_replay_sends_a_message_for_each_record_and_only_what_is_missing_when_it
     assert shell.json(*words, "--again", "--where", "order=3", "--where", "nothing=3")[0]["skipped"] == 20
     assert "write NAME=VALUE" in shell.error(*words, "--where", "order", code=2)
     assert "no queue 'others'" in shell.error("journal", "replay", str(orders), "others", code=1)
+
+
+@pytest.mark.parametrize(
+    ("where", "count"),
+    [
+        ('tags=["a","b"]', 1),
+        ('tags=["b","a"]', 0),
+        ('name=["é"]', 1),
+        ('name=["\\u00e9"]', 1),
+        ("price=1.50", 1),
+        ("price=1.5", 1),
+        ('to={"b":1,"a":[]}', 1),
+        ("done=true", 1),
+        ("done=1", 0),
+        ("one=1", 1),
+        ("one=true", 0),
+        ("text=007", 1),
+        ("text=7", 0),
+        ('text="007"', 1),
+        ("text=" + "[" * 100_000, 0),
+        ("none=null", 1),
+    ],
+)
+@pytest.mark.usefixtures("connection")
+def test_a_field_has_a_value_however_its_json_is_written(shell: Shell, folder: Path, where: str, count: int) -> None:
+    fields = {"tags": ["a", "b"], "name": ["é"], "price": 1.5, "to": {"a": [], "b": 1}, "done": True, "one": 1}
+    with Journal.open(folder / "orders") as journal:
+        journal.append({**fields, "text": "007", "none": None})
+    [found] = shell.json("journal", "replay", "orders", "emails", "--where", where, "--dry-run")
+    assert found["read"] - found["skipped"] == count
 
 
 def test_an_interrupted_replay_says_so(

@@ -27,3 +27,12 @@ def test_all_other_queues_are_counted_and_the_exit_code_tells_of_the_one(shell: 
     [warning] = result.stderr.splitlines()
     assert "row newer:settings" in warning
     assert "row newer:settings" in shell.error("counts", "emails", "newer", code=1)
+
+
+def test_all_other_queues_are_listed_and_the_exit_code_tells_of_the_one(shell: Shell, connection: Connection) -> None:
+    connection.queue("emails")
+    damage(connection, "newer")
+    result = shell("queues", "list", "--json", code=1)
+    assert json.loads(result.stdout)["name"] == "emails"
+    [warning] = result.stderr.splitlines()
+    assert "row newer:settings" in warning

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from astyqueue.queue.connection import Connection
+from astyqueue.schedules import Scheduled, Schedules
 from tests.unit.cli.conftest import Shell
 from tests.unit.schedules.test_unreadable_schedules import StoredSchedule
 
@@ -204,6 +205,31 @@ def test_a_schedule_that_cannot_be_read_is_not_reported_as_the_app_declares_it(
     assert reconcile("report", "--prune") == "left (it cannot be read) schedule refund of queue emails\n"
     stored.repair()
     assert reconcile("report", "--prune") == "removed schedule refund of queue emails\n"
+
+
+def test_a_schedule_that_cannot_be_read_is_deleted(
+    shell: Shell, connection: Connection, reconcile: Callable[..., str]
+) -> None:
+    reconcile("report")
+    StoredSchedule(connection.queue("emails"), "report").damage()
+    assert shell("schedules", "delete", "emails", "report").stdout == "deleted schedule report of queue emails\n"
+    assert "has no schedule 'report'" in shell.error("schedules", "delete", "emails", "report", code=1)
+
+
+def test_a_schedule_that_another_deletes_meanwhile_was_not_deleted_by_this_one(
+    shell: Shell, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shell("schedules", "add", "emails", "digest", "--every", "1h")
+    get = Schedules.get
+
+    def got_and_deleted(schedules: Schedules, name: str) -> Scheduled:
+        found = get(schedules, name)
+        assert Schedules(connection.queue("emails")).delete(name)
+        return found
+
+    monkeypatch.setattr(Schedules, "get", got_and_deleted)
+    told = shell.error("schedules", "delete", "emails", "digest", code=1)
+    assert told == "Error: queue 'emails' has no schedule 'digest'"
 
 
 @pytest.mark.usefixtures("connection")

@@ -36,6 +36,12 @@ def test_a_body_that_cannot_be_read_is_not_repeated(
     assert connection.queue("emails").counts().total == 0
 
 
+def test_a_body_from_stdin_that_is_not_utf_8_is_refused_in_one_line(shell: Shell, connection: Connection) -> None:
+    told = shell.error("send", "emails", "-", stdin=b'"\xe9"', code=2)
+    assert told.startswith("Error: stdin must be UTF-8: 'utf-8' codec can't decode byte 0xe9 in position 1")
+    assert connection.queue("emails").counts().total == 0
+
+
 def test_a_negative_number_is_sent_behind_two_dashes(shell: Shell, connection: Connection) -> None:
     shell("send", "--", "emails", "-5")
     shell("send", "emails", "--", "-5.5")
@@ -50,6 +56,7 @@ def test_a_negative_number_is_sent_behind_two_dashes(shell: Shell, connection: C
         (["1", "--priority", "7"], "has one priority, 0"),
         (["1", "--header", "trace"], "invalid header 'trace': write NAME=TEXT"),
         (["1", "--header", "=1"], "invalid header '=1': write NAME=TEXT"),
+        (["1", "--header", "a=1", "--header", "b=1", "--header", "a=2"], "header 'a' is given twice"),
         (["1", "--lines"], "give - as BODY"),
         (["[1]", "--task", ""], "--task is empty"),
         (["1", "--delay", "5m", "--at", "2030-01-01T00:00:00Z"], "a delay or a moment (at=), not both"),

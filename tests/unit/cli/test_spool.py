@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -96,6 +97,17 @@ def test_drain_counts_what_it_cannot_read_in_all_journals_and_fails(
     result = shell("spool", "drain", "spool", code=1)
     assert result.stdout == "emails: forwarded 3 messages, left 0, 2 unreadable\n"
     assert shell("spool", "drain", "spool").stdout == "emails: forwarded 0 messages, left 0\n"
+
+
+def test_drain_names_a_journal_that_it_cannot_open_and_fails(shell: Shell, away: MessageQueue, folder: Path) -> None:
+    away.close()
+    place = folder / "spool" / "queue-emails" / "7"
+    (place / "journal.lock").mkdir(parents=True)
+    (place / "journal-1.page").touch()
+    told = "could not open spool/queue-emails/7 (stderr says why)"
+    assert shell("spool", "drain", "spool", code=1).stdout == f"emails: forwarded 3 messages, left 0, {told}\n"
+    [drained] = map(json.loads, shell("spool", "drain", "spool", "--json", code=1).stdout.splitlines())
+    assert (drained["forwarded"], drained["left"], drained["error"]) == (0, 0, told)
 
 
 def test_drain_creates_no_queue_in_another_store(shell: Shell, away: MessageQueue) -> None:

@@ -417,3 +417,12 @@ def test_each_occurrence_that_was_skipped_at_one_moment_is_reported(queue: Messa
     fired, *skipped = [event.slot for event in queue.history(key="digest", kinds=["fired", "skipped"])]
     assert fired is not None
     assert skipped == [fired + hours * 3600 * SECOND for hours in (1, 2)]
+
+
+def test_a_length_of_time_of_zero_is_shown(queue: MessageQueue, another: MessageQueue) -> None:
+    queue.send("hello")
+    with queue.receive():
+        pass
+    queue.close()
+    [*_, done] = [event.as_json() for event in another.history()]
+    assert (done["waited"], done["ran"], done["took"]) == (0, 0, 0)

@@ -7,17 +7,20 @@ import os
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from threading import Thread
-from typing import Any, NamedTuple
+from threading import Event, Thread
+from typing import Any, Final, NamedTuple
 
 import pytest
 
 from astyqueue import aio
 from astyqueue.errors import BadInput, BadSetting, Closed, StoreUnavailable
 from astyqueue.queue.connection import connect
-from astyqueue.spool import SpoolFolder, SpoolOptions
+from astyqueue.spool import Spool, SpoolFolder, SpoolOptions
+from astyqueue.spool.spool import ConnectionSpools
 from astyqueue.tasks.app import App
 from tests.unit.spool.conftest import bodies
+
+DEADLINE: Final = 10
 
 
 class Disk(NamedTuple):
@@ -79,6 +82,48 @@ def test_closing_a_connection_forwards_what_waits_and_ends_the_sends(disk: Disk)
     with pytest.raises(Closed):
         queue.send("late")
     assert disk.delivered("emails", 2_000) == list(range(2_000))
+
+
+def test_a_connection_whose_close_is_interrupted_while_its_spool_forwards_closes_its_store(
+    disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(_: ConnectionSpools) -> None:
+        raise KeyboardInterrupt
+
+    connection = connect(disk.url, spool=disk.spool)
+    connection.queue("emails")
+    with monkeypatch.context() as patched:
+        patched.setattr(ConnectionSpools, "close", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            connection.close()
+    with pytest.raises(Closed):
+        connection.queues()
+    connection.close()
+
+
+def test_a_connection_of_tasks_whose_close_is_cancelled_while_its_spool_forwards_closes_its_store(
+    disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closing, closed = Event(), Event()
+
+    def forward(_: Spool) -> None:
+        closing.set()
+        assert closed.wait(DEADLINE)
+
+    async def scene() -> None:
+        connection = await aio.connect(disk.url, spool=disk.spool)
+        await connection.queue("emails")
+        task = asyncio.create_task(connection.close())
+        assert await asyncio.to_thread(closing.wait, DEADLINE)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        with pytest.raises(Closed):
+            await connection.queues()
+        closed.set()
+
+    monkeypatch.setattr(Spool, "close", forward)
+    asyncio.run(scene())
 
 
 def test_a_forked_child_forwards_what_it_sent_when_it_closes_the_connection(disk: Disk) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import stat
 from collections.abc import Iterable, Sequence
 from importlib.resources import files
 from pathlib import Path
@@ -11,7 +9,7 @@ from xml.etree.ElementTree import Element
 
 from astyqueue.clock import instant
 from astyqueue.errors import BadInput, NotFound
-from astyqueue.files import replace_file
+from astyqueue.files import may_be_replaced, replace_file
 from astyqueue.spark.pipeline.report import sections
 from astyqueue.spark.pipeline.report.data import Days, Figures, load
 from astyqueue.spark.pipeline.report.html import count, length, level, moment, page, share, tag
@@ -30,7 +28,7 @@ def write(folder: Path, path: Path, days: Days | None = None) -> list[Figures]:
     An existing page is replaced, whole or not at all; a new one is readable by its owner only. BadInput if the path is
     a link, a folder or a device, NotFound if the tables have nothing of the days; the page is then left as it is.
     """
-    if os.path.lexists(path) and not stat.S_ISREG(path.lstat().st_mode):
+    if not may_be_replaced(path):
         message = f"{path} is a link, a folder or a device, which a report does not replace: name a file"
         raise BadInput(message)
     found = load(folder, days)

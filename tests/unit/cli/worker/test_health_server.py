@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 import threading
 from contextlib import closing
@@ -9,6 +10,7 @@ from http.client import HTTPConnection, RemoteDisconnected
 
 import pytest
 
+from astyqueue.cli.errors import Failure
 from astyqueue.cli.worker.health_server import Health, HealthServer
 from tests.unit.cli.conftest import DEADLINE
 
@@ -27,6 +29,24 @@ def test_requests_that_no_thread_could_answer_keep_no_place_of_later_ones(monkey
             with socket.socket() as request, pytest.raises(RuntimeError):
                 server.process_request(request, ("127.0.0.1", 1))
     assert answered == []
+
+
+@pytest.mark.parametrize(
+    ("number", "other"),
+    [
+        (errno.EADDRINUSE, "port"),
+        (errno.EACCES, "port"),
+        (errno.EADDRNOTAVAIL, "host"),
+        (socket.EAI_NONAME, "host"),
+    ],
+)
+def test_who_cannot_listen_is_told_what_to_change(monkeypatch: pytest.MonkeyPatch, number: int, other: str) -> None:
+    def refuse(_: HealthServer) -> None:
+        raise OSError(number, "no")
+
+    monkeypatch.setattr(HealthServer, "server_bind", refuse)
+    with pytest.raises(Failure, match=f"^cannot listen at 10.0.0.7:80 for --health: no; give another {other}$"):
+        HealthServer(("10.0.0.7", 80), lambda: Health(live=True, ready=True, facts={}))
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from astyqueue.cli.errors import ExitCode
+from astyqueue.cli.worker import supervised_process, supervisor
 from astyqueue.cli.worker.supervisor import ProcessSupervisor, SupervisedBy
+from astyqueue.testing import TimeMachine
 from astyqueue.units import BEGINNING, SECOND
 
 
@@ -52,3 +55,62 @@ def test_a_process_that_cannot_be_started_again_now_is_tried_again_and_leaves_no
     child.restart_at = BEGINNING
     supervisor._start_due()  # noqa: SLF001 - as above
     assert child.reap()
+
+
+class Deaths:
+    """A supervisor of one process, which dies when a test says."""
+
+    def __init__(self, clock: TimeMachine, monkeypatch: pytest.MonkeyPatch) -> None:
+        for module in (supervisor, supervised_process):
+            monkeypatch.setattr(module, "SystemClock", lambda: clock)
+        monkeypatch.setattr(subprocess, "Popen", Ended)
+        self._monkeypatch = monkeypatch
+        self._clock = clock
+        self._supervisor = ProcessSupervisor(1, SupervisedBy(silence=3_600 * SECOND, kills=False))
+        [self.child] = self._supervisor._children  # noqa: SLF001 - its processes are started without a real one
+
+    def pauses(self, *lives: tuple[str, int]) -> list[int | None]:
+        """Seconds from each death to the next start, None if there is none; a life has a length and an exit code."""
+        return [self._pause(*life) for life in lives]
+
+    def _pause(self, life: str, code: int) -> int | None:
+        self._monkeypatch.setattr(Ended, "returncode", code)
+        self.child.start()
+        self._clock.advance(life)
+        assert self.child.reap()
+        self._supervisor._on_end(self.child)  # noqa: SLF001 - as above
+        again = self.child.restart_at
+        return None if again is None else (again - self._clock.monotonic()) // SECOND
+
+
+@pytest.fixture
+def deaths(clock: TimeMachine, monkeypatch: pytest.MonkeyPatch) -> Deaths:
+    return Deaths(clock, monkeypatch)
+
+
+def test_a_supervisor_gives_up_at_the_fifth_death_in_a_row_that_came_at_once(deaths: Deaths) -> None:
+    late, quick = ("1h", -9), ("1s", ExitCode.FAILED)
+    assert deaths.pauses(late, quick, quick, quick, quick) == [1, 1, 2, 4, 8]
+    assert deaths.pauses(late, quick, quick, quick, quick, quick) == [1, 1, 2, 4, 8, None]
+
+
+def test_deaths_while_the_store_is_away_make_the_pause_longer_and_end_no_service(deaths: Deaths) -> None:
+    away, quick = ("1s", ExitCode.STORE_UNAVAILABLE), ("1s", ExitCode.FAILED)
+    assert deaths.pauses(*[away] * 8) == [1, 2, 4, 8, 16, 32, 60, 60]
+    assert deaths.pauses(quick, quick, away, quick, quick, quick) == [60, 60, 60, 60, 60, None]
+
+
+def test_a_process_that_ended_to_be_started_again_begins_a_new_row(deaths: Deaths) -> None:
+    quick, again = ("1s", ExitCode.FAILED), ("1s", ExitCode.AGAIN)
+    assert deaths.pauses(quick, quick, quick, quick, again, quick, quick) == [1, 2, 4, 8, 1, 1, 2]
+
+
+def test_a_process_that_misses_one_of_its_reports_is_not_frozen(clock: TimeMachine, deaths: Deaths) -> None:
+    """They come every second, and `--stall-after` may be no longer."""
+    deaths.child.start()
+    deaths.child._said = True  # noqa: SLF001 - it speaks through a pipe
+    clock.advance("1200ms")
+    assert deaths.child.silent(SECOND) == 0
+    clock.advance("3800ms")
+    assert deaths.child.silent(SECOND) == 5 * SECOND
+    assert deaths.child.silent(6 * SECOND) == 0
