@@ -9,11 +9,10 @@ asyncio is imported by the first task that waits: it brings 36 modules, which a 
 from __future__ import annotations
 
 import contextlib
-import functools
 import threading
-from collections import deque
+import time
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from astyqueue.clock import Clock
 from astyqueue.units import MonotonicUs
@@ -22,6 +21,10 @@ if TYPE_CHECKING:
     import asyncio
 
 T = TypeVar("T")
+
+#: Seconds after which a thread looks again whether a lock is free. Who has it runs on with the interpreter lock, which
+#: another thread that computes gives up after 5 ms.
+_LOCKED_FOR: Final = 0.0005
 
 
 class Wakeup:
@@ -178,46 +181,31 @@ class BargingLock:
     Which thread gets a `threading.Lock` next is the system's choice. One that waits takes it without the interpreter
     lock, so it may own it before it can run. Each thread that comes meanwhile has to wait as well: after the first wait
     every section costs a change of threads (a lock convoy). We measured that on Linux
-    (docs/decisions/0057-slots-share-locks-that-barge.md). Here a thread that is woken tries again, and may have to wait
-    once more: the order is not fair. Each thread that leaves wakes one that waits. It is not reentrant.
+    (docs/decisions/0057-slots-share-locks-that-barge.md). Here a thread that finds the lock taken looks again a little
+    later: the order is not fair. It is not reentrant.
+
+    A handler of signals may raise, as that of Ctrl-C does, and the lock is free after the block also then: `with` looks
+    up both ends before it takes the lock, and what they are is written in C. So nothing of Python's runs between the
+    taking of the lock and the block, or between the block and its release.
     """
 
-    __slots__ = ("_release", "_take_if_free", "_waiting")
+    __slots__ = ("_lock",)
 
     def __init__(self) -> None:
         """Not locked."""
-        lock = threading.Lock()
-        self._take_if_free = functools.partial(lock.acquire, blocking=False)
-        self._release = lock.release
-        self._waiting: deque[threading.Lock] = deque()
+        self._lock = threading.Lock()
 
-    def __enter__(self) -> None:
-        if not self._take_if_free():
-            self._wait()
+    @property
+    def __enter__(self) -> Callable[[], bool]:
+        """What takes the lock, once it was seen free. Another thread may be ahead even so: then that waits in C."""
+        while self._lock.locked():
+            time.sleep(_LOCKED_FOR)
+        return self._lock.__enter__
 
-    def __exit__(self, kind: object, error: object, where: object) -> None:
-        self._release()
-        if self._waiting:
-            with contextlib.suppress(IndexError):  # another thread woke the last one
-                self._waiting.popleft().release()
-
-    def _wait(self) -> None:
-        """Wait until the lock is free, and take it.
-
-        No wake-up is lost: the thread that has the lock when `acquire` fails here looks at `_waiting` after that, and
-        wakes this thread or one before it, which wakes the next one when it leaves.
-        """
-        woken = threading.Lock()
-        woken.acquire()
-        while True:
-            self._waiting.append(woken)
-            if self._take_if_free():
-                with contextlib.suppress(ValueError):  # it was woken meanwhile
-                    self._waiting.remove(woken)
-                return
-            woken.acquire()
-            if self._take_if_free():
-                return
+    @property
+    def __exit__(self) -> Callable[..., None]:  # noqa: PLE0302, PYI036 - a property, whose value takes the arguments
+        """What releases the lock."""
+        return self._lock.__exit__
 
 
 class Rest(NamedTuple):

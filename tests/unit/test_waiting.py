@@ -10,6 +10,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import pytest
 
@@ -280,6 +281,21 @@ def test_one_thread_at_a_time_is_in_a_barging_lock_and_none_is_left_waiting() ->
     assert len(entered) == 8
     assert len(most_inside) == 8 * 2_000
     assert set(most_inside) == {1}
+
+
+def test_a_barging_lock_whose_block_is_interrupted_at_any_point_is_free_afterwards() -> None:
+    for at in itertools.count(1):
+        lock, interrupting = BargingLock(), Interrupting(at)
+        with contextlib.suppress(KeyboardInterrupt), interrupting:
+            enter(lock)
+        join(in_threads(1, partial(enter, lock)))
+        if interrupting.points < at:
+            break
+
+
+def enter(lock: BargingLock) -> None:
+    with lock:
+        pass
 
 
 def test_an_error_in_a_barging_lock_frees_it_for_a_thread_that_waits() -> None:
