@@ -16,7 +16,7 @@ from typing import Any, Final
 import click
 import pytest
 
-from astyqueue import aio
+from astyqueue import Vetoed, aio
 from astyqueue.cli import main
 from tests.cassandra import runbooks
 from tests.cassandra.runbooks import ANYWHERE, section, steps
@@ -94,3 +94,33 @@ def test_the_dispatcher_on_the_page_on_services_runs_in_the_loop_of_the_service(
 def test_the_page_on_schedules_says_what_each_policy_does(table: Callable[[], list[str]]) -> None:
     """`python -m tests.unit.protocol.policy_model` writes them anew."""
     assert "\n".join(table()) in policy_model.PAGE.read_text()
+
+
+def code_on_observing() -> list[str]:
+    page = TESTING.with_name("observe.md").read_text()
+    return re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+
+
+def test_the_observer_of_the_page_on_observing_counts(capsys: pytest.CaptureFixture[str]) -> None:
+    [code, _] = code_on_observing()
+    exec(code, {})  # noqa: S102 - the code of a page of this project
+    assert capsys.readouterr().out == "1 1\n"
+
+
+def test_the_hook_of_the_page_on_observing_refuses_a_send_and_records_how_messages_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    [_, code] = code_on_observing()
+    recorded: list[str] = []
+    names: dict[str, Any] = {"record": lambda _, how: recorded.append(how)}
+    exec(code, names)  # noqa: S102 - as above
+    with names["store"] as store:
+        emails = store.queue("emails")
+        with pytest.raises(Vetoed):
+            emails.send("hello")
+        emails.send({"to": "ada"})
+        emails.receive().ack()
+        emails.send({"to": "grace"})
+        emails.clear()
+    assert recorded == ["acked", "cleared"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final, TypeVar
@@ -430,10 +429,3 @@ def _noting(made: list[str], initialise: Callable[..., None]) -> Callable[..., N
         initialise(self, *args)
 
     return noting
-
-
-def test_the_observer_of_the_page_counts(capsys: pytest.CaptureFixture[str]) -> None:
-    page = Path(__file__).parents[3].joinpath("docs/how-to/observe.md").read_text(encoding="utf-8")
-    [code] = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
-    exec(code, {})  # noqa: S102 - the code of a page of this project
-    assert capsys.readouterr().out == "1 1\n"
