@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import threading
 from datetime import timedelta
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -207,6 +209,18 @@ def test_a_queue_is_built_while_its_store_is_away_once_the_folder_knows_it(tmp_p
     with builder().build() as queue:
         assert queue.spool.drain("20s")
         assert bodies(queue, 2) == ["first", "second"]
+
+
+def test_the_spool_of_another_user_is_refused_and_the_folder_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def denied(_: Path) -> NoReturn:
+        raise PermissionError
+
+    monkeypatch.setattr(Path, "read_bytes", denied)
+    builder = MessageQueue.builder().store("memory://").name("emails").spool(tmp_path)
+    with pytest.raises(BadSetting, match=rf"{re.escape(str(tmp_path))}/queue-emails belongs to another user"):
+        builder.build()
 
 
 def test_a_bad_url_is_refused_at_once_although_nothing_is_opened(tmp_path: Path) -> None:
