@@ -16,7 +16,7 @@ from astyqueue.model.envelope import MessageId
 from astyqueue.model.views import DeadFilter
 from astyqueue.protocol.admin.browse import Walk
 from astyqueue.protocol.admin.dead_letters import PAGE, dead_page
-from astyqueue.protocol.history import HistorySlice, history_slices, read_history_slice
+from astyqueue.protocol.history import LONGEST, HistorySlice, history_slices, read_history_slice
 from astyqueue.protocol.layout.rows import Ring, time_shard_of
 from astyqueue.protocol.steps import read
 from astyqueue.spark.connections import Looking, Pace, looking
@@ -114,12 +114,12 @@ def read_history(
 
 
 def _slices(queue: Looking, reading: Reading) -> list[HistorySlice]:
-    """The buckets of each selected day that are not empty."""
+    """The buckets of each selected day that are not empty; no event is kept for longer than `LONGEST`."""
     if reading.rows:
         message = "option rows: history does not lie in the rows of a queue: select from it by since and until"
         raise BadSetting(message)
     now, kept = queue.process.now(), queue.settings.behaviour.history_kept_us
-    since = now - kept if reading.since is None else reading.since
+    since = now - kept if reading.since is None else max(reading.since, now - LONGEST)
     selected = history_slices(queue.ring, since, now + _AHEAD if reading.until is None else reading.until)
     there: list[HistorySlice] = []
     for first in range(0, len(selected), _PROBES):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from astyqueue.clock import Clock, SystemClock
 from astyqueue.errors import NotFound
@@ -15,13 +16,15 @@ from astyqueue.protocol.layout.rows import Ring
 from astyqueue.protocol.steps import Client, Steps, run
 from astyqueue.queue.queue import MessageQueue
 from astyqueue.queue.runtime import new_client
-from astyqueue.spark.options import Place
+from astyqueue.spark.options import Place, everywhere
 from astyqueue.store import Store
 from astyqueue.stores import open_store
 from astyqueue.units import SECOND, MonotonicUs
 from astyqueue.waiting import Wakeup
 
 T = TypeVar("T")
+#: Between two looks at whether a wait was cancelled.
+_LOOK: Final = SECOND // 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,19 +62,30 @@ def sending(place: Place, *, create: bool) -> MessageQueue:
     """A queue opened for sending; NotFound if it does not exist and `create` is false."""
     store = _kept_open(place.url, relaxed=False)
     observers = Observers.of_debug_log(SystemClock().monotonic)
-    if not create and run(load_settings(place.queue), store, observers) is None:
-        message = f'this store has no queue {place.queue!r}; .option("create", "true") makes it'
-        raise NotFound(message)
-    queue = MessageQueue.builder().store(store).name(place.queue).build()
+    builder = MessageQueue.builder().store(store).name(place.queue)
+    if not create:
+        builder.existing()
+        if run(load_settings(place.queue), store, observers) is None:
+            message = f'this store has no queue {place.queue!r}; .option("create", "true") makes it'
+            raise NotFound(message)
+    queue = builder.build()
     queue.run(queue.core.settings_sync.time.follow())
     return queue
 
 
 def time_at(place: Place) -> int:
-    """The time of a queue's store (microseconds), by which events are dated; read at most once a minute."""
+    """The time of a queue's store (microseconds), by which events are dated; read at most once a minute.
+
+    It is this machine's time if the store's cannot be read, as with a login that may not write.
+    """
     queue = _timekeeper(place)
     queue.run(queue.core.settings_sync.time.follow())
     return queue.core.process.now()
+
+
+def least_time_at(url: str, queues: Iterable[str]) -> int:
+    """The least of `time_at` for these queues of one store, as this machine's time may be among them; zero for none."""
+    return min((time_at(Place(everywhere(url), queue)) for queue in queues), default=0)
 
 
 @lru_cache(maxsize=8)
@@ -94,11 +108,16 @@ class Pace:
         self._clock = clock or SystemClock()
         self._until = self._clock.monotonic()
 
-    def keep(self, rows: int) -> None:
-        """Wait until this number of further rows is within the rate."""
-        if self._rate is not None:
-            self._until = max(self._until, self._clock.monotonic() - SECOND) + int(rows / self._rate * SECOND)
+    def keep(self, rows: int, cancelled: Callable[[], bool] | None = None) -> None:
+        """Wait until this number of further rows is within the rate, or until `cancelled`, called while it waits."""
+        if self._rate is None:
+            return
+        self._until = max(self._until, self._clock.monotonic() - SECOND) + int(rows / self._rate * SECOND)
+        if cancelled is None:
             self.wait(self._until)
+            return
+        while not cancelled() and (now := self._clock.monotonic()) < self._until:
+            self.wait(min(self._until, now + _LOOK))
 
     def wait(self, until: MonotonicUs) -> None:
         """Wait until a monotonic moment (microseconds)."""

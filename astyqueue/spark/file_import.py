@@ -50,6 +50,8 @@ _KINDS: Final[Mapping[str, str]] = {
     "json": "JSON with one object a line",
     "parquet": "Parquet",
 }
+_CASSANDRA: Final = "cassandra"
+_USUAL_PORT: Final = ":9042"
 #: The first characters of names that Spark passes over.
 _PASSED_OVER: Final = ("_", ".")
 #: Bytes of a file in one task: small, so that a retried task repeats little and progress is visible.
@@ -62,6 +64,11 @@ _NOTHING_SENT: Final = (
 _ALL_SENT: Final = (
     "all {rows} rows of this file were sent under the ids of this run, and are not recorded. That run sends them a "
     "second time, unless it is stopped or given other files"
+)
+#: What the user of a file learns under whose name another content was sent.
+_SENT_BEFORE: Final = (
+    "{file} was sent before with another content: rows whose messages were done or deleted more than a day ago (the "
+    "queue's setting deduplication) are sent again. To send only new rows, give them in a file of another name"
 )
 #: Characters of columns that are shown.
 _SHOWN: Final = 120
@@ -142,11 +149,22 @@ class Bulk:
         self._manifest = manifest
         self._clock = SystemClock()
 
-    def send(self, files: Iterable[SourceFile], progress: Callable[[Progress], None] = lambda _: None) -> Enqueued:
-        """Send those of these files that were not sent yet. Call it again after an error or a crash."""
+    def send(
+        self,
+        files: Iterable[SourceFile],
+        progress: Callable[[Progress], None] = lambda _: None,
+        warn: Callable[[str], None] = lambda _: None,
+    ) -> Enqueued:
+        """Send those of these files that were not sent yet. Call it again after an error or a crash.
+
+        `warn` gets a sentence for each that was sent before with another content.
+        """
         found = list(files)
         known = self._manifest.known(file.path for file in found)
         left = [file for file in found if not known[file.path].done]
+        for file in left:
+            if self._manifest.has_other_content(known[file.path]):
+                warn(_SENT_BEFORE.format(file=file.path.name))
         rows, before, total = 0, 0, sum(file.size for file in left)
         for file in left:
             sent = self._try(file, known[file.path], partial(_report, progress, file, sent=before, total=total))
@@ -297,8 +315,11 @@ class Manifest:
                 "earlier version, or name another manifest and give it only files that were not sent yet"
             )
             raise BadInput(message)
-        if loaded.target != target:
-            message = f"{path} is the manifest of another run ({loaded.target}): name another file, or remove this one"
+        if not _is_same(loaded.target, target):
+            message = (
+                f"{path} is the manifest of another run ({loaded.target}), and this one is to {target}: name another "
+                'file; or, if that is the same store, correct "store" in this one, which records what was sent'
+            )
             raise BadInput(message)
         return loaded
 
@@ -321,6 +342,12 @@ class Manifest:
     def _name(self, file: Path) -> str:
         """Its path relative to the folder of the manifest, so that both may be moved together."""
         return Path(os.path.relpath(file, self.path.parent.resolve())).as_posix()
+
+    def has_other_content(self, file: Known) -> bool:
+        """Whether a file was sent completely under this name, with another content."""
+        return any(
+            names.get(file.source) is not None for content, names in self.files.items() if content != file.content
+        )
 
     def note(self, file: Known, rows: int | None = None) -> None:
         """Record that a file was begun (`rows` is None), or that all of it was sent, which was this number of rows."""
@@ -356,7 +383,23 @@ class Manifest:
 def place_of(url: str) -> str:
     """The store that a URL names, without user names, passwords and options."""
     location = locate(url)
-    return f"{location.scheme}://{location.place.rpartition('@')[2]}"
+    place = location.place.rpartition("@")[2] if location.scheme == _CASSANDRA else location.place
+    return f"{location.scheme}://{place}"
+
+
+def _is_same(one: Mapping[str, str], other: Mapping[str, str]) -> bool:
+    """Whether two targets are the same: any of its nodes may name a Cassandra, in any order."""
+    stores = [target.get("store", "") for target in (one, other)]
+    same_store = len(set(stores)) == 1 or not _nodes(stores[0]).isdisjoint(_nodes(stores[1]))
+    return same_store and {**one, "store": ""} == {**other, "store": ""}
+
+
+def _nodes(store: str) -> set[str]:
+    """The nodes that name a Cassandra, each with the keyspace; none for another store."""
+    scheme, _, place = store.partition("://")
+    hosts, _, keyspace = place.rpartition("/")
+    nodes = hosts.split(",") if scheme == _CASSANDRA else ()
+    return {f"{node.strip().removesuffix(_USUAL_PORT)}/{keyspace}" for node in nodes}
 
 
 def _content(file: Path) -> str:

@@ -22,7 +22,7 @@ from pyspark.sql.types import StructType
 
 from astyqueue.errors import BadSetting
 from astyqueue.ids import moment
-from astyqueue.protocol.history import HistorySlice, history_slices
+from astyqueue.protocol.history import LONGEST, HistorySlice, history_slices
 from astyqueue.protocol.layout.rows import Ring
 from astyqueue.protocol.steps import read_one
 from astyqueue.spark.batch_reader import PartPartition, read_history
@@ -114,9 +114,10 @@ class HistoryStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._until: int | None = None
 
     def initialOffset(self) -> Offset:
-        """The begin of a stream that has no checkpoint yet."""
+        """The begin of a stream that has no checkpoint yet: the clock of this machine may be ahead of the store's."""
         ring = looking(self._following.place).ring
-        return Position(ring.queue, (self._following.since,) * ring.layout.concurrency_shards, initial=True).offset()
+        begin = self._following.begin(time_at(self._following.place))
+        return Position(ring.queue, (begin,) * ring.layout.concurrency_shards, initial=True).offset()
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """The limit of a batch: the option `rows_per_batch`, or all events that are there."""
@@ -200,8 +201,12 @@ def _between(ring: Ring, start: Position, end: Position) -> Iterator[HistorySlic
 
 
 def _of_bucket(ring: Ring, bucket: int, since: int, until: int) -> list[HistorySlice]:
-    """The slices of one bucket: `history_slices` has, day by day, one for each bucket in order."""
-    return history_slices(ring, since, until)[bucket :: ring.layout.concurrency_shards] if since < until else []
+    """The slices of one bucket: `history_slices` has, day by day, one for each bucket in order.
+
+    A stream may begin in 1970: days whose events have expired, whatever the queue's setting, are left out.
+    """
+    kept = max(since, until - LONGEST)
+    return history_slices(ring, kept, until)[bucket :: ring.layout.concurrency_shards] if since < until else []
 
 
 def _after(queue: Looking, position: Position, most: int, *, until: int) -> int:

@@ -229,34 +229,39 @@ def table_of(options: Mapping[str, str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Following:
-    """A streaming read from `since` on, `lag` microseconds behind: about `most` rows a batch, `rate` a second a task.
+    """A streaming read, `lag` microseconds behind: about `most` rows a batch, `rate` a second a task.
 
-    `complete`: the stream fails if history that it has not read has expired.
+    `since`: where it begins, as text: a moment, or a duration before now; None: now. `complete`: the stream fails if
+    history that it has not read has expired.
     """
 
     place: Place
-    since: int
+    since: str | None
     lag: int
     most: int | None
     rate: float | None
     complete: bool
 
     @classmethod
-    def of(cls, options: Mapping[str, str], clock: Clock | None = None) -> Self:
+    def of(cls, options: Mapping[str, str]) -> Self:
         """What options say."""
         given = Given(options, _FOLLOWING)
-        now = (clock or SystemClock()).now()
-        since, lag = given.moment("since", now), given.duration("lag", "60s")
+        given.moment("since", 0)  # BadSetting if it is none
+        lag = given.duration("lag", "60s")
         most = given.number("rows_per_batch", 0) or None
         place = Place.of(given, by_quorum=True)  # an event that the one replica lacks would be skipped for good
         return cls(
             place=place,
-            since=now if since is None else since,
+            since=given.text("since"),
             lag=lag,
             most=most,
             rate=given.rate(),
             complete=given.flag("failOnDataLoss", default=True),
         )
+
+    def begin(self, now: int) -> int:
+        """The moment (microseconds) at which a stream begins that has no checkpoint yet."""
+        return now if self.since is None else parsed_past(self.since, now)
 
 
 @dataclass(frozen=True, slots=True)

@@ -93,14 +93,15 @@ class RedriveByQuery:
 
         Each page of ids is appended to `audit` (JSON lines) before it is redriven, and the result of it afterwards, so
         the file shows the intent even if this process dies in between. Messages that would die again at once are left,
-        unless `force`d. `cancelled` is called before each page; pages that were redriven until then stay redriven.
+        unless `force`d. `cancelled` is called before each page and while it waits; pages that were redriven until then
+        stay redriven.
         """
         queue = sending(self._place, create=False)
         pace, report, record = Pace(rate), RedriveReport(), _Audit(audit, self._place.queue, self.where)
         for page in self._pages(_PAGE if rate is None else max(1, int(min(_PAGE, rate / 10)))):
+            pace.keep(len(page), cancelled)
             if cancelled():
                 break
-            pace.keep(len(page))
             record.write("redriving", ids=list(map(str, page)))
             done = queue.run(redrive_page(queue.core, page, force=force, dry_run=False))
             record.write("redriven", put_back=done.redriven, left=done.left, gone=len(page) - done.redriven - done.left)

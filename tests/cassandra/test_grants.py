@@ -14,7 +14,10 @@ from astyqueue import MessageQueue, connect
 from astyqueue.clock import SystemClock
 from astyqueue.errors import StoreError, StoreUnavailable
 from astyqueue.findings import Severity
+from astyqueue.journal import Journal
 from astyqueue.queue import health_check
+from astyqueue.spark.connections import time_at
+from astyqueue.spark.options import Place
 from astyqueue.stores.admin import administer
 from astyqueue.stores.cassandra import Address
 from astyqueue.stores.cassandra.connection.cluster import connect as session_of
@@ -107,6 +110,14 @@ def test_a_worker_sends_handles_and_mends_and_makes_no_table(granted: LocalCassa
             session.execute('DROP TABLE jobs."entries"')
 
 
+def test_a_worker_sends_again_what_it_may_have_sent(granted: LocalCassandra, tmp_path: Path) -> None:
+    with Journal.open(tmp_path / "orders") as journal:
+        journal.append({"order": 7})
+    with MessageQueue.builder().store(url_of(granted, "worker")).name("orders").history("all").build() as queue:
+        sent = [queue.replay(tmp_path / "orders").sent for _ in range(2)]
+        assert (sent, queue.counts().total) == ([1, 0], 1)
+
+
 def handle_some(queue: MessageQueue) -> int:
     with queue.receive(limit=3, wait="10s") as batch:
         for delivery in batch:
@@ -132,6 +143,7 @@ def test_an_analyst_looks_on_and_changes_nothing(granted: LocalCassandra) -> Non
         assert queue.explain(message.id).why
         assert [event.kind for event in queue.history()] == ["sent"]
         assert "seen" in store.queues()
+    assert abs(time_at(Place(url_of(granted, "analyst"), "seen")) - CLOCK.now()) < PATIENCE
     refuses_to_send(url_of(granted, "analyst"))
 
 

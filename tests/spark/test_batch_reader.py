@@ -98,20 +98,41 @@ def test_history_is_read_as_it_was_written(frames: Frames) -> None:
     assert some.count() == 1
 
 
-def test_the_days_of_a_long_history_are_looked_into_a_few_at_a_time(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The number of slices in each read that looks for days with events."""
     asked: list[int] = []
 
-    def counted(*wanted: Slice) -> Steps[list[list[Column]]]:
+    def counting(*wanted: Slice) -> Steps[list[list[Column]]]:
         asked.append(len(wanted))
         return steps.read(*wanted)
 
+    monkeypatch.setattr(batch_reader, "read", counting)
+    return asked
+
+
+def test_no_day_is_looked_into_whose_history_cannot_be_kept_any_more(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = counted(monkeypatch)
+    with connect(place.url) as connection:
+        queue = connection.queue("emails", concurrency_shards=1)
+        [begin, end] = [Event(NOW - age, Kind.FAILED, "emails", queue.send("x").id) for age in (399 * DAY, 60 * SECOND)]
+        queue.run(record_events(queue.core.ring, [begin, end], 10**13))
+    options = {"url": place.url, "queue": "emails", "table": "history", "since": "1970-01-01T00:00:00Z"}
+    for until in ({}, {"until": instant(NOW + 300 * DAY).isoformat()}):
+        asked.clear()
+        assert len(QueueReader(Reading.of(options | until), schema_of("history")).partitions()) == 2
+        assert sum(asked) <= 402 + 301
+
+
+def test_the_days_of_a_long_history_are_looked_into_a_few_at_a_time(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = counted(monkeypatch)
     with connect(place.url) as connection:
         queue = connection.queue("emails", concurrency_shards=8)
         events = [Event(NOW - days * DAY, Kind.FAILED, "emails", queue.send("x").id) for days in (0, 9, 29)]
         queue.run(record_events(queue.core.ring, events, 10**13))
-    monkeypatch.setattr(batch_reader, "read", counted)
     reader = QueueReader(
         Reading.of({"url": place.url, "queue": "emails", "table": "history", "since": "30d"}), schema_of("history")
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections.abc import Iterator
@@ -15,6 +16,9 @@ from pyspark.sql import Row, SparkSession
 from astyqueue import MessageQueue, connect
 from astyqueue.cli import main
 from astyqueue.clock import SystemClock, instant
+from astyqueue.errors import StoreUnavailable
+from astyqueue.queue.admin.dead_letters import redrive_page
+from astyqueue.spark import redrive
 from astyqueue.spark.pipeline import streaming
 from astyqueue.spark.pipeline.schemas import ATTEMPTS, COUNTS, FACTS, LIVE, TABLES, Table
 from astyqueue.testing import TimeMachine
@@ -100,6 +104,19 @@ def test_rows_of_files_arrive_as_messages_and_a_second_run_skips_them(shell: She
     again = shell(*_ENQUEUE, *files, written("last.csv", users(4)), *_TO)
     assert again.stdout == "sent 1 row of 1 file to queue emails; skipped 2 files sent before\n"
     assert drained(queue) == [{"id": "4", "name": "user-4"}]
+
+
+def test_a_file_that_grew_since_it_was_sent_is_sent_with_a_warning(shell: Shell, frames: Frames) -> None:
+    queue = frames.queue()
+    file = written("users.csv", users(1))
+    assert shell(*_ENQUEUE, file, *_TO).stderr == ""
+    drained(queue)
+    written("users.csv", users(1, 2))
+    told = shell(*_ENQUEUE, file, *_TO)
+    assert told.stderr.startswith("users.csv was sent before with another content: rows whose messages were done or")
+    assert "more than a day ago (the queue's setting deduplication) are sent again" in told.stderr
+    assert drained(queue) == [{"id": "2", "name": "user-2"}]
+    assert shell(*_ENQUEUE, file, *_TO).stderr == ""
 
 
 def test_a_manifest_counts_for_one_store(shell: Shell, frames: Frames, tmp_path: Path) -> None:
@@ -214,6 +231,28 @@ def test_dead_letters_that_a_query_chooses_are_shown_then_put_back_and_recorded(
     assert set(lines[0]["ids"]) == {str(found.id) for found in queue.peek(10)}
     assert shell(*redrive, "--apply").stdout == "put back 0 dead letters of queue emails\n"
     assert shell(*redrive).stdout == "queue emails has no such dead letters\n"
+
+
+def test_a_redrive_that_fails_says_how_far_it_came_and_where_that_is_recorded(
+    shell: Shell, frames: Frames, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = frames.queue()
+    bury(queue, *["timeout"] * 30)
+    pages = itertools.count(1)
+
+    def failing(core: Any, page: Any, **options: Any) -> Any:  # noqa: ANN401 - as the one that it stands for
+        if next(pages) == 3:
+            message = "no node is reachable"
+            raise StoreUnavailable(message)
+        return redrive_page(core, page, **options)
+
+    monkeypatch.setattr(redrive, "redrive_page", failing)
+    told = shell.error("spark", "redrive", QUEUE, "--where", "true", "--apply", "--rate", "100", code=3)
+    assert told == (
+        "no node is reachable. 20 dead letters of queue emails had been put back before; "
+        "their ids are recorded in emails.redriven.jsonl"
+    )
+    assert queue.counts().dead == 10
 
 
 def test_a_condition_that_is_none_is_reported_in_a_sentence(

@@ -15,7 +15,7 @@ from pyspark.errors import PySparkException
 from astyqueue.errors import BadInput
 from astyqueue.files import replace_file
 from astyqueue.spark import file_import
-from astyqueue.spark.file_import import Bulk, Manifest, Progress, SourceFile
+from astyqueue.spark.file_import import Bulk, Manifest, Progress, SourceFile, place_of
 from tests.spark.frames import Frames, drained
 
 pytestmark = pytest.mark.stores("sqlite", "cassandra")
@@ -142,6 +142,33 @@ def test_a_manifest_is_of_one_run(tmp_path: Path) -> None:
     (tmp_path / "other.json").write_text("[]")
     with pytest.raises(BadInput, match="is not a manifest"):
         Manifest.load(tmp_path / "other.json", TARGET)
+
+
+def target(url: str) -> dict[str, str]:
+    return {"store": place_of(url), **TARGET}
+
+
+def test_a_manifest_of_a_cassandra_counts_for_each_url_that_has_one_of_its_nodes(tmp_path: Path) -> None:
+    path = tmp_path / "manifest.json"
+    begun = Manifest.load(path, target("cassandra://ada:p%40w@h1,h2,h3/jobs?tls=1"))
+    begun.save()
+    assert "ada" not in path.read_text()
+    for same in ("cassandra://h3,h1,h2/jobs", "cassandra://bob:pw@h2:9042/jobs?dc=west", "Cassandra://h9,h3/jobs"):
+        found = Manifest.load(path, target(same))
+        found.save()
+        assert found.run == begun.run
+    for other in ("cassandra://h1/mail", "cassandra://h4,h5/jobs", "cassandra://h1:9043/jobs", "sqlite:////h1/jobs"):
+        with pytest.raises(
+            BadInput, match=r"the manifest of another run .* if that is the same store, correct \"store\""
+        ):
+            Manifest.load(path, target(other))
+
+
+def test_a_file_of_sqlite_is_named_by_its_whole_path(tmp_path: Path) -> None:
+    path = tmp_path / "manifest.json"
+    Manifest.load(path, target("sqlite:////home/ada@x/work.db")).save()
+    with pytest.raises(BadInput, match="the manifest of another run"):
+        Manifest.load(path, target("sqlite:////home/bob@x/work.db"))
 
 
 def test_of_two_runs_that_begin_at_once_with_one_manifest_one_sends_nothing(tmp_path: Path) -> None:

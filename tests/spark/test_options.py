@@ -46,8 +46,11 @@ def test_a_moment_is_written_or_so_long_ago(clock: TimeMachine) -> None:
 
 
 def test_a_stream_begins_now_and_stays_a_minute_behind(clock: TimeMachine) -> None:
-    following = Following.of(PLACE, clock)
-    assert (following.since, following.lag, following.most) == (clock.now(), 60 * SECOND, None)
+    following = Following.of(PLACE)
+    assert (following.begin(clock.now()), following.lag, following.most) == (clock.now(), 60 * SECOND, None)
+    assert Following.of({**PLACE, "since": "2h"}).begin(clock.now()) == clock.now() - 7_200 * SECOND
+    with pytest.raises(BadSetting, match="option since: 'soon' is not a moment"):
+        Following.of({**PLACE, "since": "soon"})
 
 
 def test_a_moment_without_a_zone_is_refused(clock: TimeMachine) -> None:
@@ -55,21 +58,21 @@ def test_a_moment_without_a_zone_is_refused(clock: TimeMachine) -> None:
         Reading.of({**PLACE, "since": "2026-11-21T09:00:00"}, clock)
 
 
-def test_a_lag_that_is_no_duration_is_refused_by_its_name(clock: TimeMachine) -> None:
+def test_a_lag_that_is_no_duration_is_refused_by_its_name() -> None:
     with pytest.raises(BadSetting, match="option lag: 'soon' is not a duration"):
-        Following.of({**PLACE, "lag": "soon"}, clock)
+        Following.of({**PLACE, "lag": "soon"})
 
 
-def test_names_of_options_are_read_as_spark_spells_its_own_too(clock: TimeMachine) -> None:
-    following = Following.of({**PLACE, "rowsPerBatch": "7", "fail_on_data_loss": "False"}, clock)
+def test_names_of_options_are_read_as_spark_spells_its_own_too() -> None:
+    following = Following.of({**PLACE, "rowsPerBatch": "7", "fail_on_data_loss": "False"})
     assert (following.most, following.complete) == (7, False)
-    assert Following.of(PLACE, clock).complete
-    assert [Following.of({**PLACE, "failOnDataLoss": word}, clock).complete for word in ("on", "off", "yes", "no")] == [
+    assert Following.of(PLACE).complete
+    assert [Following.of({**PLACE, "failOnDataLoss": word}).complete for word in ("on", "off", "yes", "no")] == [
         True,
         False,
     ] * 2
     with pytest.raises(BadSetting, match="failOnDataLoss='maybe' is not one of true, 1, yes, on, false, 0, no, off"):
-        Following.of({**PLACE, "failOnDataLoss": "maybe"}, clock)
+        Following.of({**PLACE, "failOnDataLoss": "maybe"})
 
 
 def asks_any_one(options: dict[str, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> bool:
@@ -114,6 +117,19 @@ def test_a_pace_lets_no_more_rows_pass_than_its_rate(clock: TimeMachine) -> None
     for _ in range(3):
         pace.keep(50)
     assert pace.waited == [begun + half * SECOND // 2 for half in (1, 2, 3)]
+
+
+def test_a_wait_of_a_pace_ends_soon_after_it_is_cancelled(clock: TimeMachine) -> None:
+    class Passing(Noting):
+        def wait(self, until: MonotonicUs) -> None:
+            super().wait(until)
+            clock.advance((until - clock.monotonic()) / SECOND)
+
+    pace, begun = Passing(0.01, clock), clock.monotonic()
+    pace.keep(1, lambda: clock.monotonic() - begun >= SECOND)
+    assert SECOND <= clock.monotonic() - begun < 2 * SECOND
+    pace.keep(1, lambda: False)
+    assert clock.monotonic() - begun >= 200 * SECOND
 
 
 def test_who_waited_for_something_else_makes_up_for_a_second_and_no_more(clock: TimeMachine) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from astyqueue import MessageQueue
 from astyqueue.errors import BadInput
+from astyqueue.model.views import RedriveReport
 from astyqueue.spark.redrive import RedriveByQuery
 from tests.spark.frames import Frames
 
@@ -57,9 +58,9 @@ def test_what_a_query_chooses_is_put_back_in_place_and_recorded(frames: Frames, 
 def test_a_redrive_that_is_cancelled_stops_between_two_commits(frames: Frames, tmp_path: Path) -> None:
     queue = frames.queue()
     bury(queue, ["timeout"] * 30)
-    asked = iter([False, True])
+    done: list[RedriveReport] = []
     query = RedriveByQuery(frames.spark, frames.url, "emails", where="true")
-    report = query.carry_out(tmp_path / "audit.jsonl", rate=100, cancelled=lambda: next(asked))
+    report = query.carry_out(tmp_path / "audit.jsonl", rate=100, progress=done.append, cancelled=lambda: bool(done))
     assert report.redriven == 10
     assert queue.counts().dead == 20
 

@@ -150,6 +150,20 @@ def test_a_checkpoint_with_an_offset_for_each_bucket_is_read_on_from(place: Plac
     assert (set(behind), behind["0"]) == ({"0", "1"}, now)
 
 
+@pytest.mark.parametrize("limit", [ReadAllAvailable(), ReadMaxRows(10)])
+def test_a_stream_from_the_first_moment_reads_no_day_before_those_that_may_be_kept(
+    place: Place, queue: MessageQueue, limit: ReadLimit
+) -> None:
+    now = SystemClock().now()
+    tell(queue, [now - 399 * 24 * HOUR, now - MINUTE])
+    following = stream(place, since="1970-01-01T00:00:00Z")
+    start = following.initialOffset()
+    end = following.latestOffset(start, limit)
+    assert until(start) == 0
+    assert len(following.partitions(start, end)) <= 2 * 402
+    assert read(following, start, end) == [0, 1]
+
+
 @pytest.mark.parametrize("start", [at(0, 4), {"until": 0, "queue": "letters", "buckets": 2}, {"0": 0, "1": 0, "2": 0}])
 def test_a_checkpoint_of_another_queue_or_layout_is_refused(place: Place, queue: MessageQueue, start: Offset) -> None:
     following = stream(place)

@@ -124,7 +124,8 @@ def migrate(
     short_help="Check the schema of a store.",
     help="""Compare the schema of a store with the expected one: keyspace, version, columns and options of the tables.
 
-    Each difference is shown with its remedy. Changes nothing. The exit code is 5 if anything differs.
+    Each difference is shown with its remedy. Changes nothing. The exit code is 5 if anything worse than a note
+    differs.
     """,
 )
 @_replication_option

@@ -141,17 +141,15 @@ def run(
     **options: Any,  # noqa: ANN401 - the other options above
 ) -> None:
     """Run the batch job."""
-    from astyqueue.durations import as_microseconds
-
     with told_plainly():
         from astyqueue.spark.pipeline.batch import Job, summary
 
     output, place = output_now(as_json=as_json), named(url)
     behaviours = _behaviours(place, queues)
     span, objectives = _span(options), _objectives(options)
-    wait = as_microseconds(options["wait"])
     with spark_session(options["master"], name=_NAME, settings=_SETTINGS) as spark:
-        job = Job(spark, out, objectives=objectives, approximately=bool(options["approximate"]), wait=wait)
+        approximately = bool(options["approximate"])
+        job = Job(spark, out, objectives=objectives, approximately=approximately, wait=options["wait"])
         built = job.run(place, behaviours, span)
     where = f"; the tables are in {out}" if built.days else ""
     output.done(f"{summary(built)}{where}", {"days": len(built.days), "events": built.events, "out": str(out)})
@@ -195,16 +193,16 @@ def stream(
     **options: Any,  # noqa: ANN401 - the other options above
 ) -> None:
     """Run the stream."""
-    from astyqueue.clock import SystemClock
     from astyqueue.durations import as_microseconds
 
     with told_plainly():
+        from astyqueue.spark.connections import least_time_at
         from astyqueue.spark.pipeline.streaming import Stream
 
     output, place = output_now(as_json=as_json), named(url)
     names = list(_behaviours(place, queues))
     asked = _instant(options["since"])
-    since = SystemClock().now() - _FIRST_RUN_READS if asked is None else asked
+    since = least_time_at(place, names) - _FIRST_RUN_READS if asked is None else asked
     watermark = f"{as_microseconds(options['watermark'])} microseconds"
     objectives = _objectives(options)
     with spark_session(options["master"], name=_NAME, level="ERROR", settings=_SETTINGS) as spark:
@@ -281,11 +279,10 @@ def _partly(queue: str, history: str) -> str:
 
 
 def _span(options: Mapping[str, Any]) -> Span:
-    from astyqueue.durations import as_microseconds
     from astyqueue.spark.pipeline.batch import Span
 
-    since, until = (_instant(options[name]) for name in ("since", "until"))
-    return Span(since, until, as_microseconds(options["lateness"]), accept_gap=bool(options["accept_gap"]))
+    names = ("since", "until", "lateness", "accept_gap")
+    return Span.of(**{name: options[name] for name in names})
 
 
 def _instant(moment: datetime | None) -> int | None:

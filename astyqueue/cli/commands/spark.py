@@ -14,13 +14,15 @@ import click
 
 from astyqueue.cli.config import Deliberate
 from astyqueue.cli.context import check_queues, interruption, json_option, named, url_option, verbose_option
-from astyqueue.cli.errors import ExitCode, Failure, code_of, is_verbose, trace_if_verbose
+from astyqueue.cli.errors import ExitCode, Failure, code_of, is_verbose, told_how_far, trace_if_verbose
 from astyqueue.cli.output import Output, output_now, progress_bar
+from astyqueue.printable import printable_message
 from astyqueue.text import counted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from astyqueue.model.views import RedriveReport
     from astyqueue.spark.file_import import Progress
     from astyqueue.spark.redrive import RedriveByQuery
 
@@ -88,8 +90,8 @@ def _sink_options(function: Callable[..., None]) -> Callable[..., None]:
     of its columns.
 
     Run it again after an interruption or an error: it skips files that were sent and sends only the missing rows of a
-    file that was sent in part. That holds for rows whose messages were done less than a day ago. For a new run, use a
-    new manifest.
+    file that was sent in part, and of one that grew. That holds for rows whose messages were done less than a day ago.
+    For a new run, use a new manifest.
     """,
     epilog="""\b
     astyqueue spark enqueue users.csv --queue emails --id-column user_id
@@ -143,7 +145,7 @@ def enqueue(start: Start, url: str, output: Output, *, files: tuple[Path, ...], 
     sink = {name: str(value) for name, value in options.items() if value} | {"url": everywhere(url)}
     manifest = Manifest.load(path, {"store": place_of(sink["url"]), "queue": queue, "id_column": options["id_column"]})
     with start() as spark, _bar(shown=sys.stderr.isatty()) as progress:
-        sent = Bulk(spark, sink, manifest).send(readings, progress)
+        sent = Bulk(spark, sink, manifest).send(readings, progress, _warn)
     skipped = f"; skipped {counted(sent.skipped, 'file')} sent before" if sent.skipped else ""
     facts = {"queue": queue, "rows": sent.rows, "files": sent.files, "skipped": sent.skipped, "manifest": str(path)}
     output.done(f"sent {counted(sent.rows, 'row')} of {counted(sent.files, 'file')} to queue {queue}{skipped}", facts)
@@ -211,8 +213,11 @@ def _preview(query: RedriveByQuery, output: Output, queue: str) -> None:
 
 def _carry_out(query: RedriveByQuery, output: Output, queue: str, **options: Any) -> None:  # noqa: ANN401 - those of the command
     audit = options["audit"] or Path(f"{queue}.redriven.jsonl")
-    with interruption() as interrupted:
-        report = query.carry_out(audit, rate=options["rate"], force=options["force"], cancelled=interrupted)
+    done: list[RedriveReport] = []
+    with interruption() as interrupted, told_how_far(lambda: _how_far(queue, done, audit)):
+        report = query.carry_out(
+            audit, rate=options["rate"], force=options["force"], progress=done.append, cancelled=interrupted
+        )
     left = f", left {report.left} that would die again at once" if report.left else ""
     recorded = f"; recorded in {audit}" if audit.exists() else ""
     stopped = ", then was interrupted" if interrupted() else ""
@@ -224,8 +229,20 @@ def _carry_out(query: RedriveByQuery, output: Output, queue: str, **options: Any
         raise click.exceptions.Exit(ExitCode.INTERRUPTED)
 
 
+def _how_far(queue: str, done: list[RedriveReport], audit: Path) -> str:
+    """How many dead letters were put back, as the last report says, and where their ids are; empty: none was."""
+    if not done or not done[-1].redriven:
+        return ""
+    letters = counted(done[-1].redriven, "dead letter")
+    return f"{letters} of queue {queue} had been put back before; their ids are recorded in {audit}"
+
+
 def _row(letter: dict[str, object]) -> dict[str, object]:
     return {name: letter[name] for name in ("id", "died", "kind", "attempts", "reason")}
+
+
+def _warn(sentence: str) -> None:
+    click.echo(printable_message(sentence), err=True)
 
 
 @contextmanager

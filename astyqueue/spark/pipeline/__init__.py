@@ -18,13 +18,15 @@ from astyqueue.lazy_imports import lazy_imports
 
 if TYPE_CHECKING:
     from astyqueue.spark.pipeline.batch import Built, Job, Span
+    from astyqueue.spark.pipeline.parquet_store import Day
     from astyqueue.spark.pipeline.slo import Objective, Objectives
     from astyqueue.spark.pipeline.streaming import Stream
 
-__all__ = ["Built", "Job", "Objective", "Objectives", "Span", "Stream"]
+__all__ = ["Built", "Day", "Job", "Objective", "Objectives", "Span", "Stream"]
 
 _HOMES: Final = {
     "Built": "batch",
+    "Day": "parquet_store",
     "Job": "batch",
     "Objective": "slo",
     "Objectives": "slo",

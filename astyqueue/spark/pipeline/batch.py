@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import date, timedelta
+from datetime import date, datetime, timedelta
 from functools import partial, reduce
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, Protocol, Self
 
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name that all of Spark's own examples use
 
 from astyqueue.clock import Clock, SystemClock, instant
+from astyqueue.durations import Duration, as_microseconds, instant_of
 from astyqueue.model.event import Kind
-from astyqueue.spark.connections import looking
+from astyqueue.spark.connections import least_time_at, looking
 from astyqueue.spark.errors import check_kept
 from astyqueue.spark.options import Place, everywhere
 from astyqueue.spark.pipeline import manifest as manifests
@@ -64,6 +65,21 @@ class Span:
     kept: int | None = None
     accept_gap: bool = False
 
+    @classmethod
+    def of(
+        cls,
+        *,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        lateness: Duration = "1h",
+        kept: Duration | None = None,
+        accept_gap: bool = False,
+    ) -> Self:
+        """The same from aware datetimes, and durations such as "2h", seconds or a timedelta; BadInput for others."""
+        begin, end = (None if moment is None else instant_of(moment) for moment in (since, until))
+        back = None if kept is None else as_microseconds(kept)
+        return cls(begin, end, as_microseconds(lateness), back, accept_gap)
+
     def stretch(self, queue: str, mark: int | None, *, now: int, kept: int) -> tuple[int, int]:
         """The interval for a queue that was read up to `mark` (None: not yet) and keeps its history for `kept`."""
         until = now if self.until is None else min(self.until, now)
@@ -95,30 +111,41 @@ class Job:
         *,
         objectives: Objectives | None = None,
         approximately: bool = False,
-        wait: int = 0,
+        wait: Duration = 0,
     ) -> None:
         """Percentiles are exact, or with `approximately` estimated, which takes less memory for days with many values.
 
-        While another process writes the tables, a run waits up to `wait` microseconds, then raises FolderInUse.
+        While another process writes the tables, a run waits up to `wait` ("1h", seconds, a timedelta), then raises
+        FolderInUse.
         """
         self._spark = spark
         self._lake = Lake(spark, out)
         self._objectives = objectives or Objectives()
         self._approximately = approximately
         self._percentiles = approximate_percentiles if approximately else exact_percentiles
-        self._wait = wait
+        self._wait = as_microseconds(wait)
 
     def run(self, url: str, queues: Iterable[str], span: Span | None = None, *, clock: Clock | None = None) -> Built:
-        """Read the history of these queues and bring the tables up to date; reading it again changes nothing."""
+        """Read the history of these queues and bring the tables up to date; reading it again changes nothing.
+
+        "Now" is the store's, by which events are dated, unless there is a `clock`.
+        """
         kept = {queue: looking(Place(everywhere(url), queue)).settings.behaviour.history_kept_us for queue in queues}
-        return self.run_on(partial(events, self._spark, url), kept, span, clock=clock)
+        now = clock.now if clock else partial(least_time_at, url, kept)
+        return self._run_alone(partial(events, self._spark, url), kept, span or Span(), now)
 
     def run_on(
         self, read: Reader, queues: Mapping[str, int], span: Span | None = None, *, clock: Clock | None = None
     ) -> Built:
-        """As `run`, with the events that `read` returns; `queues` has the microseconds that each keeps its history."""
+        """As `run`, with the events that `read` returns; `queues` has the microseconds that each keeps its history.
+
+        "Now" is this machine's, unless there is a `clock`: it is to be that of who dates the events.
+        """
+        return self._run_alone(read, queues, span or Span(), (clock or SystemClock()).now)
+
+    def _run_alone(self, read: Reader, queues: Mapping[str, int], span: Span, now: Callable[[], int]) -> Built:
         with configured(self._spark, UTC), self._lake.writer(wait=self._wait) as writer:
-            return self._run(writer, read, queues, span or Span(), now=(clock or SystemClock()).now())
+            return self._run(writer, read, queues, span, now=now())
 
     def _run(self, writer: Writer, read: Reader, queues: Mapping[str, int], span: Span, *, now: int) -> Built:
         before = manifests.load(self._lake.folder)
@@ -126,32 +153,32 @@ class Job:
         ranges = {queue: span.stretch(queue, mark, now=now, kept=queues[queue]) for queue, mark in marks.items()}
         if not ranges:
             return Built()
+        landed = (day for queue in ranges for day in self._lake.days(EVENTS, queue))
+        unbuilt = {day for day in landed if day.day not in before.built(day.queue)}
         frames = [read(queue, since=since, until=until) for queue, (since, until) in ranges.items()]
         fresh = reduce(DataFrame.unionByName, frames).persist()
         try:
             touched = days_of(fresh)
             changed = {Day(day.queue, day.day - timedelta(days=back)) for day in touched for back in (0, 1)}
             self._begin(before, changed)
-            self._land(writer, fresh, touched)
+            self._land(writer, fresh, touched.keys() | unbuilt)  # a run that was killed may have left events twice
         finally:
             fresh.unpersist()
-        landed = (day for queue in ranges for day in self._lake.days(EVENTS, queue))
-        unbuilt = {day for day in landed if day.day not in before.built(day.queue)}
         built = self._rebuild(writer, changed | unbuilt)
         self._note(before, {queue: (marks[queue], *interval) for queue, interval in ranges.items()}, built.days)
         return Built(built.days, built.events, ranges)
 
-    def _land(self, writer: Writer, fresh: DataFrame, touched: Collection[Day]) -> None:
-        """Add events to those in the table, each once. Of duplicates a `lost` one wins: a loss is known later.
+    def _land(self, writer: Writer, fresh: DataFrame, days: Collection[Day]) -> None:
+        """Add events to those of these days in the table, each once.
 
-        Events that this version cannot read are the same if what is stored is.
+        Of duplicates a `lost` one wins: a loss is known later. Events that this version cannot read are the same if
+        what is stored is.
         """
-        together = self._lake.read(EVENTS, touched).unionByName(fresh)
+        together = self._lake.read(EVENTS, days).unionByName(fresh)
         unread = is_(Kind.UNKNOWN) | F.coalesce("message", "key").isNull()
         same = Window.partitionBy(*APART, F.when(unread, F.col("raw"))).orderBy(F.col("lost").desc_nulls_last())
-        writer.write(
-            EVENTS, together.withColumn("rank", F.row_number().over(same)).where("rank = 1").drop("rank"), touched
-        )
+        once = together.withColumn("rank", F.row_number().over(same)).where("rank = 1").drop("rank")
+        writer.write(EVENTS, once, days)
 
     def rebuild(self, days: Collection[Day]) -> Built:
         """Rebuild the other tables for these days from the table of events, and update messages sent earlier."""
@@ -259,8 +286,11 @@ def summary(built: Built) -> str:
     of_any = {day for _, day in built.days}
     first, last = min(of_any), max(of_any)
     days = f"{first}" if first == last else f"{len(of_any)} days ({first} to {last})"
+    done = f"built {days} from {built.events:,} events"
+    if not built.read:  # days that were built again
+        return done
     ends = max(until for _, until in built.read.values())
-    return f"built {days} from {built.events:,} events, read up to {instant(ends):%Y-%m-%d %H:%M:%S} UTC"
+    return f"{done}, read up to {instant(ends):%Y-%m-%d %H:%M:%S} UTC"
 
 
 _FORMAT = "astyqueue"

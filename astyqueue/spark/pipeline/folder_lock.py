@@ -34,7 +34,7 @@ class FolderInUse(AstyqueueError):
         self.holder = holder
         super().__init__(
             f"the tables in {folder} are being written by {holder or 'another process'}; nothing was changed. Run this "
-            "again when that process has ended, wait for it (--wait 1h, Job(..., wait=...)), or write to another folder"
+            'again when that process has ended, wait for it (--wait 1h, Job(..., wait="1h")), or write another folder'
         )
 
 

@@ -15,16 +15,19 @@ from astyqueue.files import replace_file
 _FILE: Final = "_manifest.json"
 #: Permissions of a new folder of tables: they have keys, names of tenants and tracebacks in them.
 FOLDER_MODE: Final = 0o700
+#: The permissions that files take over from the folder.
+_READERS: Final = 0o666
+_REMOVE: Final = "remove it to continue: the next run then reads the whole history again, which loses nothing"
+_LET_READ: Final = "make it readable for this user (chmod), or run this as the user who writes the tables"
 
 
 class BadManifest(AstyqueueError):
     """The manifest of a folder cannot be read."""
 
-    def __init__(self, path: Path, why: str) -> None:
-        """Name the file and the problem."""
+    def __init__(self, path: Path, why: str, remedy: str = _REMOVE) -> None:
+        """Name the file, the problem, and what to do: by default to remove it, as its content is of no use."""
         self.path = path
         self.why = why
-        remedy = "remove it to continue: the next run then reads the whole history again, which loses nothing"
         super().__init__(f"{path} cannot be read: {why}; {remedy}")
 
 
@@ -87,18 +90,27 @@ class Manifest(BaseModel):
 def load(folder: Path) -> Manifest:
     """The manifest of a folder, an empty one if the file is missing; BadManifest if it cannot be read."""
     path = folder / _FILE
-    if not path.exists():
-        return Manifest()
     try:
         return Manifest.model_validate_json(path.read_bytes())
-    except (ValidationError, OSError) as error:
+    except FileNotFoundError:
+        return Manifest()
+    except OSError as error:
+        raise BadManifest(path, error.strerror or type(error).__name__, _LET_READ) from error
+    except ValidationError as error:
         raise BadManifest(path, str(error).splitlines()[0]) from error
 
 
 def store(folder: Path, manifest: Manifest) -> None:
-    """Replace the manifest, whole or not at all.
+    """Replace the manifest, whole or not at all, readable for those who may read the folder.
 
     Defaults are left out: an older release refuses fields that it does not know.
     """
     folder.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
-    replace_file(folder / _FILE, manifest.model_dump_json(indent=2, exclude_defaults=True).encode())
+    path = folder / _FILE
+    replace_file(path, manifest.model_dump_json(indent=2, exclude_defaults=True).encode())
+    path.chmod(mode_in(folder))
+
+
+def mode_in(folder: Path) -> int:
+    """The permissions of files in a folder of tables: who may read it may read them."""
+    return folder.stat().st_mode & _READERS

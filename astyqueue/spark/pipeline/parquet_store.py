@@ -17,14 +17,14 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that all of Spark's own examples use
 
 from astyqueue.errors import AstyqueueError, BadInput
+from astyqueue.files import sync_names
 from astyqueue.spark.pipeline.folder_lock import locked
+from astyqueue.spark.pipeline.manifest import mode_in
 from astyqueue.spark.pipeline.schemas import PARTITIONS, Table
 from astyqueue.spark.session import literally, on_disk
 
 #: Rows in one file; each row is a few hundred bytes.
 _ROWS: Final = 5_000_000
-#: The permissions that files take over from the folder of all tables.
-_READERS: Final = 0o666
 #: The folder of files that are not complete yet; readers skip names with a leading underscore.
 _STAGED: Final = "_staged"
 #: The name of a folder of rows without a value, in Spark, Hive and Arrow.
@@ -66,9 +66,9 @@ class Lake:
         return self._spark.read.schema(table.schema).option("basePath", on_disk(place)).parquet(*paths)
 
     def days(self, table: Table, queue: str) -> set[Day]:
-        """The days of a queue that a table has a folder for."""
-        places = (self.folder / table.name / _named(queue)).glob("day=*")
-        return {Day(queue, date.fromisoformat(place.name.removeprefix("day="))) for place in places}
+        """The days of a queue that a table has files of."""
+        files = (self.folder / table.name / _named(queue)).glob("day=*/*.parquet")
+        return {Day(queue, date.fromisoformat(file.parent.name.removeprefix("day="))) for file in files}
 
     @contextmanager
     def writer(self, name: str = BATCH, *, wait: int | None = 0) -> Iterator[Writer]:
@@ -113,9 +113,10 @@ class Writer:
 def publish(staged: Path, place: Path, days: Collection[Path], *, lasting: bool) -> None:
     """Replace these folders of days in `place` by those in `staged`, whose file names are all unique.
 
-    New files are moved in before the old ones are removed: a process that is killed in between leaves rows twice, and
-    never a day without rows. A day that `staged` lacks is removed, except in a table that is `lasting`, which cannot be
-    built again. FilesLost if staged files are missing; then nothing was removed.
+    New files are moved in, and are on the disk, before the old ones are removed: a process that is killed in between,
+    or a machine that fails, leaves rows twice, and never a day without rows. A day that `staged` lacks is removed,
+    except in a table that is `lasting`, which cannot be built again. FilesLost if staged files are missing; then
+    nothing was removed.
 
     The files get the permissions of the folder of all tables: Spark makes them readable for all users.
     """
@@ -126,12 +127,15 @@ def publish(staged: Path, place: Path, days: Collection[Path], *, lasting: bool)
         if not fresh.get(day, not lasting):
             raise FilesLost(staged / day)
     place.mkdir(parents=True, exist_ok=True)  # an empty table has a folder too
-    mode = place.parent.stat().st_mode & _READERS
+    mode = mode_in(place.parent)
     for path in (file for files in fresh.values() for file in files):
         if path.stat().st_uid == os.geteuid():  # workers of a cluster may run as another user: its files stay
             path.chmod(mode)
+        _sync(path)
     for day in {*fresh, *days}:
         _replace(place / day, fresh.get(day, ()))
+    for folder in {place.parent, place, *((place / day).parent for day in fresh)}:
+        sync_names(folder)
 
 
 def _replace(place: Path, fresh: Collection[Path]) -> None:
@@ -141,10 +145,18 @@ def _replace(place: Path, fresh: Collection[Path]) -> None:
         place.mkdir(parents=True, exist_ok=True)
     for path in fresh:
         path.rename(place / path.name)
+    if fresh:
+        sync_names(place)
     for path in old:
         path.unlink()
     if not fresh and place.is_dir():
         place.rmdir()
+
+
+def _sync(path: Path) -> None:
+    """Return when the content of this file, which another process wrote, is on the disk."""
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
 
 
 class FilesLost(AstyqueueError):

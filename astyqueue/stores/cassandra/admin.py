@@ -31,7 +31,7 @@ _SEE_HOME: Final = "docs/how-to/cassandra.md#two-data-centres"
 
 
 class KeyspaceAdministration:
-    """KeyspaceAdministration of one keyspace. It connects at the first call that needs a server."""
+    """The `Administration` of one keyspace. It connects at the first call that needs a server."""
 
     def __init__(
         self,

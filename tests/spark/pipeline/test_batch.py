@@ -12,6 +12,7 @@ from typing import Final
 import pytest
 from pyspark.sql import SparkSession
 
+from astyqueue.clock import instant
 from astyqueue.model.event import Event, Kind
 from astyqueue.spark.errors import HistoryGone
 from astyqueue.spark.pipeline import manifest
@@ -167,6 +168,10 @@ def test_the_days_of_several_queues_are_summed_up_from_the_first_to_the_last() -
     assert told == "built 3 days (2026-03-05 to 2026-03-15) from 8 events, read up to 2026-03-14 12:00:00 UTC"
 
 
+def test_days_that_were_built_again_and_not_read_are_summed_up_without_an_end() -> None:
+    assert summary(Built((Day("a", TODAY),), 8)) == "built 2026-03-14 from 8 events"
+
+
 def test_events_that_were_written_late_are_found_by_the_next_run(
     after_100_seconds: Left, after_200_seconds: Left
 ) -> None:
@@ -297,6 +302,20 @@ def test_a_manifest_that_cannot_be_read_says_so(tmp_path: Path) -> None:
     (tmp_path / "_manifest.json").write_text("{")
     with pytest.raises(BadManifest, match=r"_manifest.json cannot be read: .* remove it"):
         manifest.load(tmp_path)
+
+
+def test_a_manifest_that_may_not_be_read_is_to_be_made_readable_and_not_removed(tmp_path: Path) -> None:
+    (tmp_path / "_manifest.json").mkdir()
+    with pytest.raises(BadManifest, match=r"_manifest.json cannot be read: Is a directory; make it readable") as told:
+        manifest.load(tmp_path)
+    assert "remove" not in str(told.value)
+
+
+def test_durations_of_a_span_are_written_as_everywhere() -> None:
+    since = instant(NOON)
+    span = Span.of(since=since, lateness="2h", kept=timedelta(days=2), accept_gap=True)
+    assert span == Span(since=NOON, lateness=2 * HOUR * SECOND, kept=2 * DAY, accept_gap=True)
+    assert Span.of(until=since) == Span(until=NOON)
 
 
 def test_nothing_to_read_is_no_error(store: Store) -> None:

@@ -19,8 +19,8 @@ from pyspark.sql import SparkSession
 from astyqueue import connect
 from astyqueue.cli import main
 from astyqueue.errors import BadInput
-from astyqueue.spark.pipeline import batch
-from astyqueue.spark.pipeline.batch import Span
+from astyqueue.spark.pipeline import batch, parquet_store
+from astyqueue.spark.pipeline.batch import Job, Span
 from astyqueue.spark.pipeline.folder_lock import locked
 from astyqueue.spark.pipeline.parquet_store import BATCH, Day, Lake
 from astyqueue.spark.pipeline.schemas import ATTEMPTS, EVENTS, FACTS, MESSAGES
@@ -123,6 +123,29 @@ def test_an_earlier_day_that_a_killed_run_read_again_is_built_by_the_next_run(
     assert [row["state"] for row in store.tables.rows(MESSAGES)] == ["done"] * 3
 
 
+#: Where a run is killed, when what it adds was sent, and how many events that leaves: a day with rows twice, or empty.
+HALF_DONE: Final = {"twice": ("unlink", 10, 15), "empty": ("rename", 30 * HOUR, 6)}
+
+
+@pytest.mark.parametrize("left", ["twice", pytest.param("empty", marks=pytest.mark.full)])
+def test_an_earlier_day_that_a_killed_run_left_twice_or_empty_is_mended_by_the_next_run(
+    spark: SparkSession, begun: Tables, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left: str
+) -> None:
+    step, sent, events = HALF_DONE[left]
+    store = Store(spark, begun.copied(tmp_path / "lake").out)
+    store.run(48 * HOUR)
+    store.add(Life("late", sent).claimed(sent + 1).done(sent + 2))
+    monkeypatch.setattr(Path, step, killing)
+    with pytest.raises(Killed):
+        store.run(120 * HOUR, Span(since=NOON, until=NOON + 36 * HOUR * SECOND))
+    monkeypatch.undo()
+    assert len(store.tables.rows(EVENTS)) == events
+    store.run(121 * HOUR)
+    mended = 3 if left == "twice" else 2  # what was not written yet is read again by a run from then on
+    assert len(store.tables.rows(EVENTS)) == 3 * mended
+    assert [(day["sent"], day["done"]) for day in store.tables.rows(FACTS, grain="queue")] == [(mended, mended)]
+
+
 def test_a_queue_whose_folder_would_mean_no_queue_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     store = Store(spark, tmp_path / "lake")
     name = "__HIVE_DEFAULT_PARTITION__"
@@ -179,6 +202,24 @@ def test_two_runs_into_one_folder_at_once_each_add_what_they_read(java: Path, tm
     counted = {name: pyarrow.parquet.read_table(out / MESSAGES.name / f"queue={name}").num_rows for name in queues}
     assert counted == dict.fromkeys(queues, 30)
     assert pyarrow.parquet.read_table(out / EVENTS.name).num_rows == 2 * 3 * 30
+
+
+def test_a_job_waits_for_another_writer_as_long_as_it_is_told(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: list[int | None] = []
+
+    @contextmanager
+    def waiting(*_: object, wait: int | None) -> Iterator[None]:
+        waits.append(wait)
+        yield
+
+    monkeypatch.setattr(parquet_store, "locked", waiting)
+    for wait in ("1m", 60):
+        Job(spark, tmp_path / "lake", wait=wait).rebuild([])
+    assert waits == [60 * SECOND] * 2
+    with pytest.raises(BadInput, match="'soon' is not a duration"):
+        Job(spark, tmp_path / "lake", wait="soon")
 
 
 def test_a_run_into_a_folder_that_another_process_writes_is_refused(spark: SparkSession, tmp_path: Path) -> None:

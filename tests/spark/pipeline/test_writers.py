@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import socket
@@ -173,6 +174,45 @@ def test_who_may_read_a_folder_may_read_its_tables(tmp_path: Path) -> None:
     lake.chmod(0o750)
     publish(staged(tmp_path / "staged", DAY), lake / "events", {DAY}, lasting=True)
     assert [stat.S_IMODE(file.stat().st_mode) for file in lake.rglob("*.parquet")] == [0o640]
+
+
+def test_a_manifest_is_for_those_who_may_read_the_folder(tmp_path: Path) -> None:
+    lake = tmp_path / "lake"
+    modes = []
+    for mode in (0o700, 0o750, 0o700):
+        lake.mkdir(exist_ok=True)
+        lake.chmod(mode)
+        manifest.store(lake, Manifest())
+        modes.append(stat.S_IMODE((lake / "_manifest.json").stat().st_mode))
+    assert modes == [0o600, 0o640, 0o600]
+
+
+def test_new_files_are_on_the_disk_before_old_ones_are_removed(
+    tmp_path: Path, table: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps: list[str] = []
+    rename, unlink, sync = Path.rename, Path.unlink, os.fsync
+
+    def renamed(path: Path, target: Path) -> Path:
+        steps.append(f"rename {path.name}")
+        return rename(path, target)
+
+    def unlinked(path: Path) -> None:
+        steps.append(f"unlink {path.name}")
+        unlink(path)
+
+    def synced(descriptor: int) -> None:
+        names = {path.stat().st_ino: path.name for path in (tmp_path, *tmp_path.rglob("*"))}
+        steps.append(f"sync {names[os.fstat(descriptor).st_ino]}")
+        sync(descriptor)
+
+    monkeypatch.setattr(Path, "rename", renamed)
+    monkeypatch.setattr(Path, "unlink", unlinked)
+    monkeypatch.setattr(os, "fsync", synced)
+    publish(staged(tmp_path / "staged", DAY), table, {DAY}, lasting=True)
+    file = "staged.parquet"
+    assert steps[:4] == [f"sync {file}", f"rename {file}", f"sync {DAY.name}", "unlink events.parquet"]
+    assert {"sync queue=emails", "sync events"} <= set(steps[4:])
 
 
 def test_a_lock_that_is_a_link_is_not_followed(tmp_path: Path) -> None:

@@ -20,11 +20,18 @@ from cassandra import (
 )
 from cassandra.cluster import NoHostAvailable
 from cassandra.connection import ConnectionException, ConnectionShutdown
-from cassandra.protocol import ErrorMessage, IsBootstrappingErrorMessage, OverloadedErrorMessage, SyntaxException
+from cassandra.protocol import (
+    ConfigurationException,
+    ErrorMessage,
+    IsBootstrappingErrorMessage,
+    OverloadedErrorMessage,
+    SyntaxException,
+)
 
 from astyqueue.errors import (
     AstyqueueError,
     BadInput,
+    BadSetting,
     OutcomeUnknown,
     SliceTooLong,
     StoreCorrupt,
@@ -97,6 +104,7 @@ NOTHING_CHANGED: list[tuple[Exception, type[AstyqueueError]]] = [
     ),
     (invalid("Unknown column priority"), StoreCorrupt),
     (SyntaxException(0x2000, "line 1:33", None), StoreCorrupt),
+    (ConfigurationException(0x2300, "Unrecognized strategy option {dc9}", None), BadSetting),
 ]
 
 
@@ -142,6 +150,21 @@ def test_a_failure_says_where_and_what_to_do() -> None:
         )
     )
     assert said == f"{PLACE}: no node is reachable (h1: refused; h2: no route). Nothing was changed; try again"
+
+
+@pytest.mark.parametrize(
+    ("error", "remedy"),
+    [
+        (Unauthorized("User ada has no CREATE permission"), "SECURITY.md lists under 'Logins on Cassandra'"),
+        (ConfigurationException(0x2300, "Unrecognized strategy option {dc9}", None), "correct --replication"),
+    ],
+    ids=["rights", "replication"],
+)
+def test_what_the_server_refuses_is_told_with_the_remedy_for_it(error: Exception, remedy: str) -> None:
+    said = str(failure_of_change(error, PLACE))
+    assert remedy in said
+    assert "SELECT and MODIFY" not in said
+    assert "verify" not in said
 
 
 def test_a_guardrail_that_forbids_our_write_times_is_named_with_what_to_set() -> None:

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from cassandra import OperationTimedOut
 
 from astyqueue.clock import SystemClock
 from astyqueue.errors import StoreUnavailable
@@ -70,6 +71,28 @@ def test_a_migration_that_lost_its_lock_changes_nothing_more() -> None:
     with pytest.raises(StoreUnavailable, match="another took over"):
         migrated(inquiry)
     assert inquiry.kinds()[5:] == ["UPDATE", "DELETE"]
+
+
+class Failing(Locking):
+    """Such a cluster, on which the first table cannot be made, and which is silent from then on."""
+
+    def inside(self, statement: str, *values: object) -> list[Any]:
+        found = super().inside(statement, *values)
+        if self.kinds().count("DELETE") > 1:
+            pytest.fail("the lock expires: once is enough")
+        if "entries" in statement:
+            raise KeyboardInterrupt
+        if statement.startswith("DELETE"):
+            message = "silent"
+            raise OperationTimedOut({}, message)
+        return found
+
+
+def test_a_migration_that_is_interrupted_tries_once_to_release_its_lock() -> None:
+    inquiry = Failing()
+    with pytest.raises(KeyboardInterrupt):
+        migrated(inquiry)
+    assert inquiry.kinds()[-1] == "DELETE"
 
 
 class Administered(KeyspaceAdministration):

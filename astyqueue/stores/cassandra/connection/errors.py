@@ -16,12 +16,18 @@ from cassandra import (
 )
 from cassandra.cluster import NoHostAvailable
 from cassandra.connection import ConnectionException
-from cassandra.protocol import ErrorMessage, IsBootstrappingErrorMessage, OverloadedErrorMessage
+from cassandra.protocol import (
+    ConfigurationException,
+    ErrorMessage,
+    IsBootstrappingErrorMessage,
+    OverloadedErrorMessage,
+)
 from cassandra.protocol import RequestValidationException as RefusedByServer
 
 from astyqueue.errors import (
     AstyqueueError,
     BadInput,
+    BadSetting,
     OutcomeUnknown,
     SliceTooLong,
     StoreCorrupt,
@@ -49,6 +55,8 @@ _TOMBSTONES: Final = 0x0001
 #: The same in a read that is part of a Paxos round, which does not pass the reason on.
 _FOR_NO_REASON: Final = 0x0000
 _TOO_STRICT: Final = "'astyqueue doctor' lists the limits of the server that are too strict"
+_GRANTS: Final = "Grant this user the rights that SECURITY.md lists under 'Logins on Cassandra' for what it does"
+_REPLICATION: Final = "correct --replication: 'nodetool status' shows the names of the data centres"
 _MISSING: Final = ("does not exist", "unconfigured table")
 
 
@@ -165,7 +173,9 @@ def _by_node(error: NoHostAvailable) -> list[tuple[object, Exception]]:
 def _refused(error: Exception, place: str) -> AstyqueueError:
     text = _sentence(error)
     if isinstance(error, Unauthorized):
-        return StoreUnavailable(f"{place}: {text}. Grant this user SELECT and MODIFY on the keyspace")
+        return StoreUnavailable(f"{place}: {text}. {_GRANTS}")
+    if isinstance(error, ConfigurationException):
+        return BadSetting(f"{place}: {text}. Nothing was changed; {_REPLICATION}")
     for signs, kind, remedy in _REFUSALS:
         if any(sign in text.lower() for sign in signs):
             return kind(f"{place}: {text}. Nothing was changed; {remedy}")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import secrets
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Final, TypeVar
 
 from astyqueue.clock import SystemClock
@@ -73,12 +73,15 @@ class Migration:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Hold the lock. One that cannot be released expires."""
+        """Hold the lock. One that cannot be released expires, so after an error that is tried once only."""
         self._await(self._lock, "another migration is running")
         try:
             yield
-        finally:
-            self._surely(_UNLOCK, self._owner)
+        except BaseException:
+            with suppress(*FAILURES):
+                self._inquiry.inside(_UNLOCK, self._owner)
+            raise
+        self._surely(_UNLOCK, self._owner)
 
     def _lock(self) -> bool:
         """Whether this process has the lock; its owner shows that it was granted when the answer was lost."""
