@@ -22,9 +22,10 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: Seconds after which a thread looks again whether a lock is free. Who has it runs on with the interpreter lock, which
-#: another thread that computes gives up after 5 ms.
-_LOCKED_FOR: Final = 0.0005
+#: Seconds after which a thread looks again whether a lock is free, doubled each time up to the second figure. The
+#: holder goes on with the interpreter lock, which another thread that computes gives up after 5 ms.
+_FIRST_PAUSE: Final = 0.0005
+_LONGEST_PAUSE: Final = 0.005
 
 
 class Wakeup:
@@ -182,11 +183,12 @@ class BargingLock:
     lock, so it may own it before it can run. Each thread that comes meanwhile has to wait as well: after the first wait
     every section costs a change of threads (a lock convoy). We measured that on Linux
     (docs/decisions/0057-slots-share-locks-that-barge.md). Here a thread that finds the lock taken looks again a little
-    later: the order is not fair. It is not reentrant.
+    later: the order is not fair. It is not reentrant, and only for `with`.
 
     A handler of signals may raise, as that of Ctrl-C does, and the lock is free after the block also then: `with` looks
-    up both ends before it takes the lock, and what they are is written in C. So nothing of Python's runs between the
-    taking of the lock and the block, or between the block and its release.
+    up both ends before it takes the lock, and what they are is written in C. So no handler runs between the taking of
+    the lock and the block, or between the block and its release. (Python 3.14 may run one there, for each lock:
+    https://github.com/python/cpython/issues/148874.)
     """
 
     __slots__ = ("_lock",)
@@ -198,8 +200,10 @@ class BargingLock:
     @property
     def __enter__(self) -> Callable[[], bool]:
         """What takes the lock, once it was seen free. Another thread may be ahead even so: then that waits in C."""
+        pause = _FIRST_PAUSE
         while self._lock.locked():
-            time.sleep(_LOCKED_FOR)
+            time.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
         return self._lock.__enter__
 
     @property

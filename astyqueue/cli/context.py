@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 import click
 
@@ -157,11 +157,10 @@ def yes_option(function: Callable[..., None]) -> Callable[..., None]:
     return click.option("--yes", cls=Deliberate, is_flag=True, help="Confirm; without it, nothing changes.")(function)
 
 
-def must_be_meant(yes: bool, what: str) -> None:  # noqa: FBT001 - the value of a flag
-    """Raise BadInput unless `--yes` was given."""
-    if not yes:
-        message = f"{what} Nothing was changed: add --yes to confirm."
-        raise BadInput(message)
+def refuse_without_yes(what: str) -> NoReturn:
+    """Raise the BadInput of a destructive command without `--yes`; the sentence `what` says what it would do."""
+    message = f"{what} Nothing was changed: add --yes to confirm."
+    raise BadInput(message)
 
 
 @contextmanager

@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 Record = Mapping[str, object]
 T = TypeVar("T")
-#: Columns of a table with free text, which is cut so that each row stays on one line. What a command takes again, such
-#: as an id, a name or a key, is whole.
-_FREE_TEXT: Final = frozenset({"body", "reason", "why", "paused", "trigger", "last error"})
-#: Characters of a cell with free text.
-_WIDEST: Final = 60
+#: The most characters of columns with text of any length, which is cut so that each row stays on one line. What a
+#: command takes again, such as an id or a key, is whole; a sender may choose the name of a task as long as it likes.
+_WIDEST: Final = dict.fromkeys(("body", "reason", "why", "paused", "trigger", "last error"), 60) | dict.fromkeys(
+    ("task", "oldest task"), 200
+)
 #: Columns of a terminal that fits every table.
 _UNBOUNDED: Final = 1_000_000
 
@@ -113,7 +113,8 @@ class Output:
 
     def _cell(self, name: str, value: object) -> str:
         text = printable(self._text(value))
-        return text if len(text) <= _WIDEST or name not in _FREE_TEXT else f"{text[: _WIDEST - 1]}…"
+        widest = _WIDEST.get(name)
+        return text if widest is None or len(text) <= widest else f"{text[: widest - 1]}…"
 
     def done(self, sentence: str, record: Record) -> None:
         """Print the result of a command that changed something: the sentence, or with `--json` the record.

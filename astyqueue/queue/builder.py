@@ -34,6 +34,7 @@ from astyqueue.spool import ConnectionSpools, Spool, SpoolFolder, SpoolOptions
 from astyqueue.store import Spread, Store
 from astyqueue.stores import DriverSession, open_store
 from astyqueue.stores.lazy_store import LazyStore, opened_when_needed
+from astyqueue.structured_log import log_event
 from astyqueue.triggers import Triggers
 
 Q = TypeVar("Q")
@@ -234,7 +235,7 @@ class QueueBuilder(Generic[Q]):
     def _spooled_settings(self) -> Settings | None:
         """The settings of the queue that its spool has; LayoutDiffers if they are not the requested ones."""
         name, layout, _ = self._requested()
-        stored = SpoolFolder(self._spool.directory, name).load_settings() if self._spool else None
+        stored = _stored_in(SpoolFolder(self._spool.directory, name)) if self._spool else None
         if stored is None:
             return None
         settings = decode_settings(name, stored)
@@ -290,6 +291,14 @@ class QueueBuilder(Generic[Q]):
         return Spooling(spool, store, lambda steps: run(steps, store, observers), opened)
 
 
+def _stored_in(folder: SpoolFolder) -> bytes | None:
+    try:
+        return folder.load_settings()
+    except PermissionError as error:
+        message = f"the folder {folder.path} belongs to another user: processes of one user share a spool"
+        raise BadSetting(message) from error
+
+
 def _existing_settings(name: str, layout: Asked) -> Steps[Settings]:
     """The settings of a queue in the store; NotFound without any, LayoutDiffers if they are not the requested ones."""
     stored = yield from load_settings(name, exact=True)
@@ -302,15 +311,14 @@ def _existing_settings(name: str, layout: Asked) -> Steps[Settings]:
 
 def _warn_of(difference: Difference, queue: str) -> None:
     """Log that a setting was requested and is stored with another value."""
-    setting, stored, asked = difference
-    _log.warning(
-        "queue %s exists and keeps its stored %s=%s; the %s requested here is ignored; "
-        "change it with 'astyqueue queues set %s %s=%s'",
-        queue,
-        setting,
-        stored,
-        asked,
-        queue,
-        setting,
-        asked,
+    setting, stored, requested = difference
+    log_event(
+        _log,
+        logging.WARNING,
+        "requested_setting_ignored",
+        queue=queue,
+        setting=setting,
+        stored=stored,
+        requested=requested,
+        remedy=f"astyqueue queues set {queue} {setting}={requested}",
     )

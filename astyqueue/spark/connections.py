@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, TypeVar
 
-from astyqueue.clock import Clock, SystemClock
-from astyqueue.errors import NotFound
+from astyqueue import ids
+from astyqueue.clock import Clock, CorrectedClock, SystemClock
+from astyqueue.errors import NotFound, StoreUnavailable
 from astyqueue.model.settings import Settings
 from astyqueue.observe.observers import Observers
 from astyqueue.protocol.admin.settings import load_settings
+from astyqueue.protocol.coordination.store_time import clock_offset
 from astyqueue.protocol.layout.rows import Ring
 from astyqueue.protocol.steps import Client, Steps, run
 from astyqueue.queue.queue import MessageQueue
@@ -19,10 +23,14 @@ from astyqueue.queue.runtime import new_client
 from astyqueue.spark.options import Place, everywhere
 from astyqueue.store import Store
 from astyqueue.stores import open_store
+from astyqueue.structured_log import log_event
 from astyqueue.units import SECOND, MonotonicUs
 from astyqueue.waiting import Wakeup
 
 T = TypeVar("T")
+_log: Final = logging.getLogger("astyqueue.spark")
+#: A comparison with the store's clock fails if another process compares at the same moment.
+_TRIES: Final = 5
 #: Between two looks at whether a wait was cancelled.
 _LOOK: Final = SECOND // 5
 
@@ -76,16 +84,32 @@ def sending(place: Place, *, create: bool) -> MessageQueue:
 def time_at(place: Place) -> int:
     """The time of a queue's store (microseconds), by which events are dated; read at most once a minute.
 
-    It is this machine's time if the store's cannot be read, as with a login that may not write.
+    It is this machine's time, and a warning is logged, if the store's cannot be read, as with a login that may not
+    write.
     """
     queue = _timekeeper(place)
     queue.run(queue.core.settings_sync.time.follow())
+    clock = queue.clock
+    if isinstance(clock, CorrectedClock) and clock.compared is None and not _compare(clock, queue):
+        log_event(_log, logging.WARNING, "store_time_unknown", queue=place.queue, effect="this machine's clock counts")
     return queue.core.process.now()
 
 
-def least_time_at(url: str, queues: Iterable[str]) -> int:
-    """The least of `time_at` for these queues of one store, as this machine's time may be among them; zero for none."""
-    return min((time_at(Place(everywhere(url), queue)) for queue in queues), default=0)
+def _compare(clock: CorrectedClock, queue: MessageQueue) -> bool:
+    """Compare a clock with the store's; whether that succeeded. Other processes that do so at once can spoil it."""
+    for _ in range(_TRIES):
+        with contextlib.suppress(StoreUnavailable):
+            offset = queue.run(clock_offset(clock.machine, clock.ahead, nonce=ids.nonce()))
+            if offset is not None:
+                clock.compared, clock.ahead = clock.comparison(), offset
+                return True
+    return False
+
+
+def time_of_store(url: str, queues: Iterable[str]) -> int:
+    """The time of the store of these queues, as `time_at` has it; zero without a queue."""
+    first = next(iter(queues), None)
+    return 0 if first is None else time_at(Place(everywhere(url), first))
 
 
 @lru_cache(maxsize=8)

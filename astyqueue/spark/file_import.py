@@ -304,7 +304,8 @@ class Manifest:
             return cls(path, target=target)
         try:
             kept = json.loads(path.read_text(encoding="utf-8"))
-            loaded = cls(path, kept["run"], kept["target"], kept.get("files", {}))
+            to = {name: str(value) for name, value in kept["target"].items()}
+            loaded = cls(path, kept["run"], to, kept.get("files", {}))
             of_paths = "done" in kept
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             message = f"{path} is not a manifest of an enqueue ({error!r}): name another file, or remove it"

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from astyqueue.clock import Clock
-from astyqueue.errors import BadSetting
 from astyqueue.files import replace_file
 from astyqueue.journal import BYTES, ReadOnlyJournal
 from astyqueue.journal.disk import LocalDisk, make_durable_directory
@@ -56,14 +55,11 @@ class SpoolFolder:
         self.path: Final = directory / f"{_QUEUE}{queue}"
 
     def load_settings(self) -> bytes | None:
-        """The settings of the queue that a process stored; None if none did. BadSetting if another user has them."""
+        """The settings of the queue that a process stored; None if none did."""
         try:
             return (self.path / _SETTINGS).read_bytes()
         except FileNotFoundError:
             return None
-        except PermissionError as error:
-            message = f"the folder {self.path} belongs to another user: processes of one user share a spool"
-            raise BadSetting(message) from error
 
     def save_settings(self, content: bytes) -> None:
         """Store the settings, unless they are stored already; the folder is created."""

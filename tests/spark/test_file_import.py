@@ -139,6 +139,9 @@ def test_a_manifest_is_of_one_run(tmp_path: Path) -> None:
     Manifest.load(tmp_path / "manifest.json", TARGET).save()
     with pytest.raises(BadInput, match="the manifest of another run"):
         Manifest.load(tmp_path / "manifest.json", TARGET | {"queue": "letters"})
+    (tmp_path / "edited.json").write_text('{"run": "r", "target": "x"}')
+    with pytest.raises(BadInput, match="is not a manifest"):
+        Manifest.load(tmp_path / "edited.json", TARGET)
     (tmp_path / "other.json").write_text("[]")
     with pytest.raises(BadInput, match="is not a manifest"):
         Manifest.load(tmp_path / "other.json", TARGET)

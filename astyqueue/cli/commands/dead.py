@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from astyqueue.cli.config import Deliberate
-from astyqueue.cli.context import HowMany, Session, interruption, must_be_meant, on_store, yes_option
+from astyqueue.cli.context import HowMany, Session, interruption, on_store, refuse_without_yes, yes_option
 from astyqueue.cli.errors import ExitCode, told_how_far
 from astyqueue.cli.output import body_of, progress_bar
 from astyqueue.cli.params import Moment
@@ -154,7 +154,7 @@ def purge(session: Session, *, queue: str, yes: bool, where: Where) -> None:
         if not count:
             session.output.done(f"queue {queue} has no such dead letters", {"queue": queue, "deleted": 0})
             return
-        must_be_meant(yes, f"This would delete {counted(count, 'dead letter')} of queue {queue} for good.")
+        refuse_without_yes(f"This would delete {counted(count, 'dead letter')} of queue {queue} for good.")
     purged = deletion.run(lambda opened: opened.purge(**where), "dead letter")
     session.output.done(
         f"deleted {counted(purged, 'dead letter')} of queue {queue}", {"queue": queue, "deleted": purged}

@@ -17,8 +17,8 @@ from astyqueue.cli.context import (
     Session,
     interruption,
     json_option,
-    must_be_meant,
     on_store,
+    refuse_without_yes,
     verbose_option,
     yes_option,
 )
@@ -205,7 +205,8 @@ def reclaim(*, folder: Path, prefix: str, retain: str | None, ignore_cursors: bo
         why = "--ignore-cursors needs it" if ignore_cursors else "the journal has no cursor"
         message = f"{why}: say with --retain which records are old enough to go, such as --retain 7d"
         raise BadInput(message)
-    must_be_meant(yes, f"This removes pages of the journal in {folder}.")
+    if not yes:
+        refuse_without_yes(f"This removes pages of the journal in {folder}.")
     with Journal.open(folder, prefix=prefix, retain=retain) as writable:
         removed = writable.reclaim(ignore_cursors=ignore_cursors, last_page=True)
         found = writable.stat()
@@ -309,7 +310,7 @@ def _where(wanted: tuple[str, ...]) -> Callable[[Record[object]], bool] | None:
     def has_all(record: Record[object]) -> bool:
         value = getattr(record.value, "body", record.value)  # that of a message of a spool
         return isinstance(value, dict) and all(
-            name in value and (value[name] == text or json.dumps(value[name], sort_keys=True) == form)
+            name in value and (value[name] == text or _in_one_form(json.dumps(value[name])) == form)
             for name, text, form in meant
         )
 
@@ -319,9 +320,14 @@ def _where(wanted: tuple[str, ...]) -> Callable[[Record[object]], bool] | None:
 def _in_one_form(text: str) -> str | None:
     """JSON in the one form that its value has, so that 1 and true, which are equal in Python, differ; None if none."""
     try:
-        return json.dumps(json.loads(text), sort_keys=True)
+        return json.dumps(json.loads(text, parse_float=_whole_if_so), sort_keys=True)
     except (ValueError, RecursionError):
         return None
+
+
+def _whole_if_so(text: str) -> float:
+    number = float(text)
+    return int(number) if number.is_integer() else number
 
 
 def _opened(folder: Path, prefix: str) -> ReadOnlyJournal[bytes]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from astyqueue.cli.context import HowMany, Session, must_be_meant, on_store, yes_option
+from astyqueue.cli.context import HowMany, Session, on_store, refuse_without_yes, yes_option
 from astyqueue.cli.errors import ExitCode
 from astyqueue.cli.output import body_of
 from astyqueue.cli.params import Moment
@@ -250,7 +250,7 @@ def clear(session: Session, *, queue: str, yes: bool) -> None:
     """Delete all messages of QUEUE, dead letters included; the queue and its settings stay."""
     deletion = session.deletion(queue)
     if not yes:
-        must_be_meant(yes, f"This would delete all of queue {queue}, {_messages(deletion)}, for good.")
+        refuse_without_yes(f"This would delete all of queue {queue}, {_messages(deletion)}, for good.")
     cleared = deletion.run(lambda opened: opened.clear(), "message")
     session.output.done(f"deleted {counted(cleared, 'message')} of queue {queue}", {"queue": queue, "deleted": cleared})
 
@@ -266,7 +266,7 @@ def drop(session: Session, *, queue: str, yes: bool) -> None:
     """
     deletion = session.deletion(queue)
     if not yes:
-        must_be_meant(yes, f"This would delete queue {queue} and {_messages(deletion)} for good.")
+        refuse_without_yes(f"This would delete queue {queue} and {_messages(deletion)} for good.")
     deletion.run(lambda opened: opened.drop(), "message")
     session.output.done(f"dropped queue {queue}", {"queue": queue, "dropped": True})
 

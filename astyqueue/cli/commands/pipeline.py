@@ -196,13 +196,13 @@ def stream(
     from astyqueue.durations import as_microseconds
 
     with told_plainly():
-        from astyqueue.spark.connections import least_time_at
+        from astyqueue.spark.connections import time_of_store
         from astyqueue.spark.pipeline.streaming import Stream
 
     output, place = output_now(as_json=as_json), named(url)
     names = list(_behaviours(place, queues))
     asked = _instant(options["since"])
-    since = least_time_at(place, names) - _FIRST_RUN_READS if asked is None else asked
+    since = time_of_store(place, names) - _FIRST_RUN_READS if asked is None else asked
     watermark = f"{as_microseconds(options['watermark'])} microseconds"
     objectives = _objectives(options)
     with spark_session(options["master"], name=_NAME, level="ERROR", settings=_SETTINGS) as spark:

@@ -80,19 +80,21 @@ class SupervisedProcess:
         if self._pipe is not None:
             self._pipe.close()
         self.died_at_once = self._clock.monotonic() - self._started < _AT_ONCE
-        if self.died_at_once:
-            self.short_lives += 1
-            self.deaths += self.code != ExitCode.STORE_UNAVAILABLE
+        if self.code == ExitCode.STORE_UNAVAILABLE:
+            self.useless_lives += 1
+        elif self.died_at_once:
+            self.useless_lives += 1
+            self.deaths += 1
         else:
             self.begin_new_row()
         return True
 
     def begin_new_row(self) -> None:
-        """Count anew the processes in a row that ended at once, and how many of these died.
+        """Count anew the processes in a row that died at once, and those that died at once or found no store.
 
-        A process that did not reach the store has not died: it works again when the store does.
+        One that found no store works once the store does: the pause gets longer, and it does not count as dead.
         """
-        self.short_lives = self.deaths = 0
+        self.useless_lives = self.deaths = 0
 
     def listen(self) -> None:
         """Read what the process says of itself."""

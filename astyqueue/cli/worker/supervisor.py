@@ -187,7 +187,7 @@ class ProcessSupervisor:
         elif child.deaths >= _DEATHS:
             self._give_up(child, ExitCode.CHILDREN_DIED, f"{child.deaths} in a row died at once")
         else:
-            pause = min(_LONGEST, _PAUSE << min(max(child.short_lives - 1, 0), 10))
+            pause = min(_LONGEST, _PAUSE << min(max(child.useless_lives - 1, 0), 10))
             child.restart_at = self._clock.monotonic() + pause
             log_event(logging.ERROR, "died", **facts, again_in=length_text(pause))
 

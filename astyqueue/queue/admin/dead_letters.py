@@ -184,9 +184,11 @@ def _events_of(messages: list[MessageId], events: list[Event]) -> list[Event]:
 def _redrive_only(core: QueueRuntime, redriving: RedriveOptions) -> Steps[RedriveReport]:
     """Put back the chosen letters, page by page; if one is not a dead letter, NotFound is raised and none is."""
     chosen = list(dict.fromkeys(id_of(core, message) for message in redriving.only))
-    for id_ in chosen:
-        yield from dead_letter(core, id_)
     report = RedriveReport(dry_run=redriving.dry_run)
+    for id_ in chosen:
+        if redriving.cancelled():
+            return report
+        yield from dead_letter(core, id_)
     begun = core.clock.monotonic()
     for start in range(0, len(chosen), redriving.page):
         yield from _keep_to(core, redriving, begun, report.redriven)

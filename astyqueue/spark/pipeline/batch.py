@@ -10,13 +10,13 @@ from functools import partial, reduce
 from pathlib import Path
 from typing import Final, Protocol, Self
 
-from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name that all of Spark's own examples use
 
 from astyqueue.clock import Clock, SystemClock, instant
 from astyqueue.durations import Duration, as_microseconds, instant_of
 from astyqueue.model.event import Kind
-from astyqueue.spark.connections import least_time_at, looking
+from astyqueue.spark.connections import looking, time_of_store
 from astyqueue.spark.errors import check_kept
 from astyqueue.spark.options import Place, everywhere
 from astyqueue.spark.pipeline import manifest as manifests
@@ -131,7 +131,7 @@ class Job:
         "Now" is the store's, by which events are dated, unless there is a `clock`.
         """
         kept = {queue: looking(Place(everywhere(url), queue)).settings.behaviour.history_kept_us for queue in queues}
-        now = clock.now if clock else partial(least_time_at, url, kept)
+        now = clock.now if clock else partial(time_of_store, url, kept)
         return self._run_alone(partial(events, self._spark, url), kept, span or Span(), now)
 
     def run_on(
@@ -161,7 +161,7 @@ class Job:
             touched = days_of(fresh)
             changed = {Day(day.queue, day.day - timedelta(days=back)) for day in touched for back in (0, 1)}
             self._begin(before, changed)
-            self._land(writer, fresh, touched.keys() | unbuilt)  # a run that was killed may have left events twice
+            self._land(writer, fresh, touched.keys() | self._doubled(unbuilt - touched.keys()))
         finally:
             fresh.unpersist()
         built = self._rebuild(writer, changed | unbuilt)
@@ -171,14 +171,17 @@ class Job:
     def _land(self, writer: Writer, fresh: DataFrame, days: Collection[Day]) -> None:
         """Add events to those of these days in the table, each once.
 
-        Of duplicates a `lost` one wins: a loss is known later. Events that this version cannot read are the same if
-        what is stored is.
+        Of duplicates a `lost` one wins: a loss is known later.
         """
         together = self._lake.read(EVENTS, days).unionByName(fresh)
-        unread = is_(Kind.UNKNOWN) | F.coalesce("message", "key").isNull()
-        same = Window.partitionBy(*APART, F.when(unread, F.col("raw"))).orderBy(F.col("lost").desc_nulls_last())
+        same = Window.partitionBy(*_of_an_event()).orderBy(F.col("lost").desc_nulls_last())
         once = together.withColumn("rank", F.row_number().over(same)).where("rank = 1").drop("rank")
         writer.write(EVENTS, once, days)
+
+    def _doubled(self, days: Collection[Day]) -> set[Day]:
+        """Those of these days with an event more than once: a run was killed as it replaced their files."""
+        times = self._lake.read(EVENTS, days).groupBy("day", *_of_an_event()).count()
+        return set(days_of(times.where("count > 1")))
 
     def rebuild(self, days: Collection[Day]) -> Built:
         """Rebuild the other tables for these days from the table of events, and update messages sent earlier."""
@@ -291,6 +294,12 @@ def summary(built: Built) -> str:
         return done
     ends = max(until for _, until in built.read.values())
     return f"{done}, read up to {instant(ends):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _of_an_event() -> list[Column | str]:
+    """The columns that are the same in an event that was written twice; of one that cannot be read here, all stored."""
+    unread = is_(Kind.UNKNOWN) | F.coalesce("message", "key").isNull()
+    return [*APART, F.when(unread, F.col("raw")).alias("stored")]
 
 
 _FORMAT = "astyqueue"

@@ -18,6 +18,7 @@ FOLDER_MODE: Final = 0o700
 #: The permissions that files take over from the folder.
 _READERS: Final = 0o666
 _REMOVE: Final = "remove it to continue: the next run then reads the whole history again, which loses nothing"
+_MEND_DISK: Final = "nothing was changed; run this again when the disk can be read"
 _LET_READ: Final = "make it readable for this user (chmod), or run this as the user who writes the tables"
 
 
@@ -95,7 +96,8 @@ def load(folder: Path) -> Manifest:
     except FileNotFoundError:
         return Manifest()
     except OSError as error:
-        raise BadManifest(path, error.strerror or type(error).__name__, _LET_READ) from error
+        remedy = _LET_READ if isinstance(error, PermissionError) else _MEND_DISK
+        raise BadManifest(path, error.strerror or type(error).__name__, remedy) from error
     except ValidationError as error:
         raise BadManifest(path, str(error).splitlines()[0]) from error
 

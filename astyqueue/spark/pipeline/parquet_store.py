@@ -134,8 +134,9 @@ def publish(staged: Path, place: Path, days: Collection[Path], *, lasting: bool)
         _sync(path)
     for day in {*fresh, *days}:
         _replace(place / day, fresh.get(day, ()))
-    for folder in {place.parent, place, *((place / day).parent for day in fresh)}:
-        sync_names(folder)
+    for folder in {place.parent, place, *((place / day).parent for day in {*fresh, *days})}:
+        if folder.is_dir():  # that of a queue none of whose days has rows may not be there
+            sync_names(folder)
 
 
 def _replace(place: Path, fresh: Collection[Path]) -> None:
@@ -149,7 +150,9 @@ def _replace(place: Path, fresh: Collection[Path]) -> None:
         sync_names(place)
     for path in old:
         path.unlink()
-    if not fresh and place.is_dir():
+    if fresh:
+        sync_names(place)
+    elif place.is_dir():
         place.rmdir()
 
 

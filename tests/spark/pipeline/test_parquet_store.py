@@ -146,6 +146,17 @@ def test_an_earlier_day_that_a_killed_run_left_twice_or_empty_is_mended_by_the_n
     assert [(day["sent"], day["done"]) for day in store.tables.rows(FACTS, grain="queue")] == [(mended, mended)]
 
 
+def test_events_that_are_there_once_are_left_as_they_are_when_all_days_are_built_anew(
+    spark: SparkSession, begun: Tables, tmp_path: Path
+) -> None:
+    store = Store(spark, begun.copied(tmp_path / "lake").out)
+    before = set(store.tables.out.glob("events/**/*.parquet"))
+    (store.tables.out / "_manifest.json").unlink()
+    store.events = []
+    assert store.run(48 * HOUR).days
+    assert set(store.tables.out.glob("events/**/*.parquet")) == before
+
+
 def test_a_queue_whose_folder_would_mean_no_queue_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     store = Store(spark, tmp_path / "lake")
     name = "__HIVE_DEFAULT_PARTITION__"

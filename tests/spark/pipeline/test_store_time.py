@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Final
@@ -13,7 +15,11 @@ from pyspark.sql import DataFrame, SparkSession
 from astyqueue import connect
 from astyqueue.cli import main
 from astyqueue.clock import Clock, CorrectedClock, SystemClock, instant
+from astyqueue.ids import Nonce
 from astyqueue.model.event import Event
+from astyqueue.protocol.coordination.store_time import clock_offset
+from astyqueue.protocol.steps import Steps
+from astyqueue.queue import settings_sync
 from astyqueue.spark import connections
 from astyqueue.spark.history_stream import HistoryStream
 from astyqueue.spark.options import Following
@@ -73,6 +79,36 @@ def test_a_machine_whose_clock_stays_ahead_loses_nothing(
     built = job.run(url, [QUEUE])
     assert tables.figures().counts()["done"] == 2
     assert abs(built.read[QUEUE][1] - server.now()) < SECOND
+
+
+def spoilt(times: int) -> Callable[..., Steps[int | None]]:
+    """Comparisons with the store's clock, of which the first fail: another process compared at the same moment."""
+    left = itertools.count(1)
+
+    def compared(now: Callable[[], int], known: int, *, nonce: Nonce) -> Steps[int | None]:
+        if next(left) <= times:
+            return None
+        return (yield from clock_offset(now, known, nonce=nonce))
+
+    return compared
+
+
+@pytest.mark.parametrize("times", [0, 1, 4])
+def test_the_stores_time_is_read_though_other_processes_compare_at_the_same_moment(
+    server: TimeMachine, url: str, monkeypatch: pytest.MonkeyPatch, times: int
+) -> None:
+    monkeypatch.setattr(settings_sync, "clock_offset", spoilt(100))
+    monkeypatch.setattr(connections, "clock_offset", spoilt(times))
+    assert abs(connections.time_of_store(url, [QUEUE]) - server.now()) < SECOND
+
+
+def test_it_is_logged_if_the_clock_of_this_machine_counts(
+    server: TimeMachine, url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(settings_sync, "clock_offset", spoilt(100))
+    monkeypatch.setattr(connections, "clock_offset", spoilt(100))
+    assert connections.time_of_store(url, [QUEUE]) == server.now() + AHEAD
+    assert f"store_time_unknown queue={QUEUE}" in caplog.text
 
 
 @pytest.mark.parametrize(("options", "before"), [({}, 0), ({"since": "1h"}, HOUR), ({"since": "2h"}, 2 * HOUR)])

@@ -261,6 +261,9 @@ def test_replay_sends_a_message_for_each_record_and_only_what_is_missing_when_it
         ('name=["\\u00e9"]', 1),
         ("price=1.50", 1),
         ("price=1.5", 1),
+        ("weight=2", 1),
+        ("weight=2.0", 1),
+        ("one=1e0", 1),
         ('to={"b":1,"a":[]}', 1),
         ("done=true", 1),
         ("done=1", 0),
@@ -275,7 +278,15 @@ def test_replay_sends_a_message_for_each_record_and_only_what_is_missing_when_it
 )
 @pytest.mark.usefixtures("connection")
 def test_a_field_has_a_value_however_its_json_is_written(shell: Shell, folder: Path, where: str, count: int) -> None:
-    fields = {"tags": ["a", "b"], "name": ["é"], "price": 1.5, "to": {"a": [], "b": 1}, "done": True, "one": 1}
+    fields = {
+        "tags": ["a", "b"],
+        "name": ["é"],
+        "price": 1.5,
+        "weight": 2.0,
+        "to": {"a": [], "b": 1},
+        "done": True,
+        "one": 1,
+    }
     with Journal.open(folder / "orders") as journal:
         journal.append({**fields, "text": "007", "none": None})
     [found] = shell.json("journal", "replay", "orders", "emails", "--where", where, "--dry-run")

@@ -52,6 +52,13 @@ def test_names_and_keys_are_whole(shell: Shell, connection: Connection) -> None:
     assert key in shell("find", name, key).stdout
 
 
+def test_a_long_name_of_a_task_widens_no_table(shell: Shell, connection: Connection) -> None:
+    connection.queue("emails", **ONE_ROW).send(1, headers={"task": "t" * 8_000})
+    [row] = shell("peek", "emails").stdout.splitlines()[1:]
+    assert "t" * 199 + "…" in row
+    assert len(row) < 400
+
+
 @pytest.mark.usefixtures("letter")
 def test_free_text_is_cut_so_that_each_row_stays_on_one_line(shell: Shell, connection: Connection) -> None:
     connection.queue("emails").send("x" * 100)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from threading import Thread
 from typing import Final
 
 import pytest
@@ -27,14 +27,16 @@ def left_block(delivery: Delivery) -> None:
 def test_a_settle_that_is_interrupted_at_any_point_of_a_lock_or_wait_keeps_no_other_thread_from_settling(
     queue: MessageQueue, settle: Callable[[Delivery], None]
 ) -> None:
-    with ThreadPoolExecutor(1) as other:
-        for at in itertools.count(1):
-            queue.send_many(["one", "two"])
-            [one], [two] = queue.receive(), queue.receive()
-            interrupting = Interrupting(at, package="astyqueue.waiting")
-            with contextlib.suppress(KeyboardInterrupt), interrupting:
-                settle(one)
-            other.submit(two.ack).result(DEADLINE)
-            if interrupting.points < at:
-                return
-            queue.clear()
+    for at in itertools.count(1):
+        queue.send_many(["one", "two"])
+        [one], [two] = queue.receive(), queue.receive()
+        interrupting = Interrupting(at, package="astyqueue.waiting")
+        with contextlib.suppress(KeyboardInterrupt), interrupting:
+            settle(one)
+        other = Thread(target=two.ack, daemon=True)
+        other.start()
+        other.join(DEADLINE)
+        assert two.settled == "acked"
+        if interrupting.points < at:
+            return
+        queue.clear()

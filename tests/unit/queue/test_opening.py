@@ -41,8 +41,8 @@ def test_stored_behaviour_stands_and_the_log_says_so(
     with caplog.at_level(logging.WARNING, logger="astyqueue.queue"):
         joined = MessageQueue.builder().store(store).name("emails").lease("7m").build()
     assert joined.settings.behaviour.lease_us == 30_000_000
-    assert "exists and keeps its stored lease=30s; the 7m requested here is ignored" in caplog.text
-    assert "change it with 'astyqueue queues set emails lease=7m'" in caplog.text
+    assert "requested_setting_ignored queue=emails setting=lease stored=30s requested=7m" in caplog.text
+    assert 'remedy="astyqueue queues set emails lease=7m"' in caplog.text
 
 
 def test_what_is_missing_or_unknown_is_said_plainly(builder: QueueBuilder[MessageQueue]) -> None:

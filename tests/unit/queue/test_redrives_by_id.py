@@ -54,6 +54,12 @@ def test_a_redrive_that_is_cancelled_after_a_commit_does_no_other(queue: Message
     assert queue.redrive(*ids[1:], cancelled=lambda: True).redriven == 0
 
 
+def test_a_redrive_that_is_cancelled_looks_for_no_further_letter(queue: MessageQueue) -> None:
+    [put_back] = letters(queue, 1)
+    queue.redrive(put_back)
+    assert queue.redrive(put_back, cancelled=lambda: True) == RedriveReport()
+
+
 def test_progress_is_reported_after_each_hundred(queue: MessageQueue) -> None:
     ids, reports = letters(queue, 101), list[RedriveReport]()
     assert queue.redrive(*ids, dry_run=True, progress=reports.append).redriven == 101

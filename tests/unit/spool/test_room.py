@@ -193,6 +193,21 @@ def test_a_send_that_raises_on_a_full_disk_may_be_repeated_without_doubling(
     assert plain.counts().waiting == 0
 
 
+def test_settings_that_cannot_be_read_any_more_stop_no_message(
+    opened: Opening, store: Gate, plain: MessageQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def denied(_: folder_module.SpoolFolder) -> None:
+        raise PermissionError
+
+    queue = opened(drain=0)
+    with MessageQueue.builder().store(store.behind).name(plain.name).build() as operated:
+        operated.configure(max_attempts=7)
+    monkeypatch.setattr(folder_module.SpoolFolder, "load_settings", denied)
+    queue.send("a")
+    assert queue.spool.drain("20s")
+    assert bodies(plain, 1) == ["a"]
+
+
 def test_settings_that_a_full_disk_does_not_take_stop_no_message_and_are_saved_later(
     opened: Opening,
     store: Gate,

@@ -100,6 +100,14 @@ def test_deaths_while_the_store_is_away_make_the_pause_longer_and_end_no_service
     assert deaths.pauses(quick, quick, away, quick, quick, quick) == [60, 60, 60, 60, 60, None]
 
 
+def test_a_process_that_takes_long_to_find_no_store_neither_shortens_the_pause_nor_begins_a_new_row(
+    deaths: Deaths,
+) -> None:
+    away, quick = ("25s", ExitCode.STORE_UNAVAILABLE), ("1s", ExitCode.FAILED)
+    assert deaths.pauses(*[away] * 4) == [1, 2, 4, 8]
+    assert deaths.pauses(quick, quick, away, quick, quick, quick) == [16, 32, 60, 60, 60, None]
+
+
 def test_a_process_that_ended_to_be_started_again_begins_a_new_row(deaths: Deaths) -> None:
     quick, again = ("1s", ExitCode.FAILED), ("1s", ExitCode.AGAIN)
     assert deaths.pauses(quick, quick, quick, quick, again, quick, quick) == [1, 2, 4, 8, 1, 1, 2]
