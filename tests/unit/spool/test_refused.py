@@ -16,6 +16,7 @@ from astyqueue.protocol.steps import Read
 from astyqueue.spool import RefusedMessage, SpooledMessage
 from astyqueue.store import Column
 from tests.support.places import ONE_ROW
+from tests.unit.journal.conftest import until_true
 from tests.unit.spool.conftest import Gate, Opening, bodies
 
 
@@ -230,8 +231,8 @@ def test_a_message_waits_while_another_process_has_the_journal_of_refused_ones_o
     store.refuses = refusing_poison
     with Journal.open(folder / "queue-emails" / "1", codec=BYTES, prefix="refused"):
         queue.send("poison")
+        until_true(lambda: "JournalInUse" in queue.spool.status().last_error)
         assert not queue.spool.drain("200ms")
-        assert "JournalInUse" in queue.spool.status().last_error
     assert queue.spool.drain("20s")
     assert queue.spool.status().refused == 1
 

@@ -176,7 +176,7 @@ def test_an_outage_is_logged_when_it_begins_and_when_it_ends(
         assert "the network is down" in status.last_error
         store.is_away = False
         assert queue.spool.drain("20s")
-    begun, ended = [record.getMessage() for record in caplog.records]
+    begun, ended = [record.getMessage() for record in caplog.records if record.name == "astyqueue.spool"]
     assert begun.startswith("spool_cannot_forward queue=emails error=")
     assert ended.startswith("spool_forwards_again queue=emails")
     assert queue.spool.status().failing_since is None
