@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import os
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
@@ -41,6 +41,14 @@ class _Expiry(NamedTuple):
     name: bytes
 
 
+class _Change(NamedTuple):
+    """Batches of one send, with its `stamp`, or the one of a commit."""
+
+    batches: Sequence[tuple[Batch, Changes]]
+    now: int
+    stamp: int | None = None
+
+
 class _Row:
     """The columns of one row, by encoded name."""
 
@@ -56,6 +64,12 @@ class _Row:
     def delete(self, name: bytes) -> None:
         if self.cells.pop(name, None) is not None:
             self._names.remove(name)
+
+    def sort_anew(self) -> None:
+        """Make the sorted names again, which an interrupted change may have left unlike the cells."""
+        self._names = SortedNames()
+        for name in sorted(self.cells):
+            self._names.add(name)
 
     def alive(self, name: bytes, now: int) -> Column | None:
         cell = self.cells.get(name)
@@ -82,6 +96,7 @@ class _Rows:
         self._held = HeldLocks()
         self._rows: dict[tuple[str, str], _Row] = {}
         self._expiring: list[_Expiry] = []
+        self._unfinished: _Change | None = None
         call_at_forks(self)
 
     def before_fork(self) -> None:
@@ -106,7 +121,29 @@ class _Rows:
         column = row.alive(name, now) if row is not None else None
         return None if column is None else column.value
 
-    def send(self, batch: Batch, changes: Changes, *, now: int, stamp: int) -> None:
+    def carry_out(self, change: _Change) -> None:
+        """Carry out a change, whole, after one that a handler of signals interrupted, as that of Ctrl-C does."""
+        self.finish()
+        self._unfinished = change
+        self._apply(change)
+        self._unfinished = None
+
+    def finish(self) -> None:
+        """Carry out again, from the beginning, a change that was interrupted; every verb does so first."""
+        if self._unfinished is not None:
+            for row in self._rows.values():
+                row.sort_anew()
+            self._apply(self._unfinished)
+            self._unfinished = None
+
+    def _apply(self, change: _Change) -> None:
+        for batch, changes in change.batches:
+            if change.stamp is None:
+                self._commit(batch, changes, change.now)
+            else:
+                self._send(batch, changes, now=change.now, stamp=change.stamp)
+
+    def _send(self, batch: Batch, changes: Changes, *, now: int, stamp: int) -> None:
         row = self._rows.setdefault((batch.table, batch.row), _Row())
         for name, put in zip(changes.puts, batch.puts, strict=True):
             written = stamp if put.stamp is None else put.stamp
@@ -115,7 +152,7 @@ class _Rows:
                 row.put(name, _cell(put, written, now))
         self._end(row, batch, changes, now=now)
 
-    def commit(self, batch: Batch, changes: Changes, now: int) -> None:
+    def _commit(self, batch: Batch, changes: Changes, now: int) -> None:
         row = self._rows.setdefault((batch.table, batch.row), _Row())
         for name, put in zip(changes.puts, batch.puts, strict=True):
             there = row.alive(name, now)
@@ -176,6 +213,7 @@ class MemoryStore:
         rows = self._open()
         now = self._clock.now()
         with rows.lock:
+            rows.finish()
             return [rows.read(each, now) for each in wanted]
 
     def send(self, batch: Batch, *more: Batch) -> None:
@@ -184,8 +222,7 @@ class MemoryStore:
         checked = [(each, column_name_codec.changes(each)) for each in (batch, *more)]
         now, stamp = self._clock.now(), self._stamps.next()
         with rows.lock:
-            for each, changes in checked:
-                rows.send(each, changes, now=now, stamp=stamp)
+            rows.carry_out(_Change(checked, now, stamp))
 
     def commit(self, batch: Batch, expects: tuple[Expectation, ...]) -> Outcome:
         """See `Store.commit`."""
@@ -193,10 +230,11 @@ class MemoryStore:
         changes, expected = column_name_codec.committed_changes(batch, expects)
         now = self._clock.now()
         with rows.lock:
+            rows.finish()
             present = {each.name: rows.present(batch, name, now) for each, name in zip(expects, expected, strict=True)}
             if any(present[name] != value for name, value in expects):
                 return Refused(present)
-            rows.commit(batch, changes, now)
+            rows.carry_out(_Change(((batch, changes),), now))
         return Committed()
 
     def as_async(self) -> Inline:
