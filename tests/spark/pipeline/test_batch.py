@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
+import os
 import shutil
 from dataclasses import replace
 from datetime import date, timedelta
 from pathlib import Path
-from typing import Final
+from typing import Final, NoReturn
 
 import pytest
 from pyspark.sql import SparkSession
@@ -304,9 +306,15 @@ def test_a_manifest_that_cannot_be_read_says_so(tmp_path: Path) -> None:
         manifest.load(tmp_path)
 
 
-def test_a_manifest_that_may_not_be_read_is_to_be_made_readable_and_not_removed(tmp_path: Path) -> None:
-    (tmp_path / "_manifest.json").mkdir()
-    with pytest.raises(BadManifest, match=r"_manifest.json cannot be read: Is a directory; make it readable") as told:
+@pytest.mark.parametrize(("number", "remedy"), [(errno.EACCES, "make it readable"), (errno.EIO, "run this again")])
+def test_a_manifest_that_cannot_be_read_now_is_not_to_be_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, remedy: str
+) -> None:
+    def refused(path: Path) -> NoReturn:
+        raise OSError(number, os.strerror(number), str(path))
+
+    monkeypatch.setattr(Path, "read_bytes", refused)
+    with pytest.raises(BadManifest, match=rf"_manifest.json cannot be read: {os.strerror(number)}; .*{remedy}") as told:
         manifest.load(tmp_path)
     assert "remove" not in str(told.value)
 
