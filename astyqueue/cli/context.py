@@ -15,7 +15,8 @@ import click
 from astyqueue.cli.config import Deliberate
 from astyqueue.cli.errors import VERBOSE, told_how_far
 from astyqueue.cli.output import Output
-from astyqueue.errors import BadInput, BadSetting, NotFound
+from astyqueue.errors import BadInput, BadSetting, NotFound, Undecodable
+from astyqueue.printable import printable_message
 from astyqueue.stores.url import URL_VARIABLE
 from astyqueue.text import counted
 
@@ -80,6 +81,24 @@ class Session:
         """An existing queue; if there is none of this name, NotFound lists those there are."""
         self.check(name)
         return self.connection.existing_queue(name)
+
+    def of_each_queue(self, read: Callable[[MessageQueue], T], problem: str = "") -> tuple[list[T], bool]:
+        """What `read` returns for each queue of the store, and whether one cannot be read.
+
+        A warning on stderr names that one, with the `problem`.
+        """
+        found: list[T] = []
+        unread = False
+        for name in self.connection.queues():
+            try:
+                found.append(read(self.connection.existing_queue(name)))
+            except NotFound:  # dropped since the queues were listed
+                continue
+            except Undecodable as error:
+                which = f"queue {name} {problem}: " if problem else ""
+                click.echo(printable_message(f"astyqueue: {which}{error}"), err=True)
+                unread = True
+        return found, unread
 
     def deletion(self, name: str) -> Deletion:
         """A deletion from an existing queue; NotFound as `queue`."""

@@ -89,16 +89,13 @@ def time_at(place: Place) -> int:
     """
     queue = _timekeeper(place)
     queue.run(queue.core.settings_sync.time.follow())
-    clock = queue.clock
-    if isinstance(clock, CorrectedClock) and clock.compared is None and not _compare(clock, queue):
-        log_event(_log, logging.WARNING, "store_time_unknown", queue=place.queue, effect="this machine's clock counts")
     return queue.core.process.now()
 
 
 def _compare(clock: CorrectedClock, queue: MessageQueue) -> bool:
     """Compare a clock with the store's; whether that succeeded. Other processes that do so at once can spoil it."""
-    for _ in range(_TRIES):
-        with contextlib.suppress(StoreUnavailable):
+    with contextlib.suppress(StoreUnavailable):
+        for _ in range(_TRIES):
             offset = queue.run(clock_offset(clock.machine, clock.ahead, nonce=ids.nonce()))
             if offset is not None:
                 clock.compared, clock.ahead = clock.comparison(), offset
@@ -114,7 +111,12 @@ def time_of_store(url: str, queues: Iterable[str]) -> int:
 
 @lru_cache(maxsize=8)
 def _timekeeper(place: Place) -> MessageQueue:
-    return sending(place, create=False)
+    """A queue whose clock was compared with the store's, if that is possible."""
+    queue = sending(place, create=False)
+    clock = queue.clock
+    if isinstance(clock, CorrectedClock) and clock.compared is None and not _compare(clock, queue):
+        log_event(_log, logging.WARNING, "store_time_unknown", queue=place.queue, effect="this machine's clock counts")
+    return queue
 
 
 @lru_cache(maxsize=8)

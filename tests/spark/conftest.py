@@ -141,3 +141,20 @@ def browser(pytestconfig: pytest.Config) -> str:
         "install chromium to have it looked at"
     )
     _lacking(pytestconfig, _NO_BROWSER, reason)
+
+
+@pytest.fixture
+def starts_asked_for(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The moments at which `pipeline stream` has its streams begin, in place of which nothing runs."""
+    asked: list[int] = []
+
+    class Asked:
+        def __init__(self, *_: object, **__: object) -> None:
+            """As Stream, which this stands in for."""
+
+        def start(self, *_: object, since: int, **__: object) -> list[object]:
+            asked.append(since)
+            return []
+
+    monkeypatch.setattr("astyqueue.spark.pipeline.streaming.Stream", Asked)
+    return asked

@@ -19,7 +19,6 @@ from astyqueue.clock import SystemClock, instant
 from astyqueue.errors import StoreUnavailable
 from astyqueue.queue.admin.dead_letters import redrive_page
 from astyqueue.spark import redrive
-from astyqueue.spark.pipeline import streaming
 from astyqueue.spark.pipeline.schemas import ATTEMPTS, COUNTS, FACTS, LIVE, TABLES, Table
 from astyqueue.testing import TimeMachine
 from astyqueue.text import iso
@@ -363,22 +362,11 @@ def test_a_stream_tells_of_minutes_what_the_batch_job_does_and_goes_on_where_it_
 
 
 def test_a_stream_may_begin_with_the_first_moment_there_is(
-    shell: Shell, frames: Frames, monkeypatch: pytest.MonkeyPatch
+    shell: Shell, frames: Frames, starts_asked_for: list[int]
 ) -> None:
     frames.queue()
-    asked: list[int] = []
-
-    class Asked:
-        def __init__(self, *_: object, **__: object) -> None:
-            """As Stream, which this stands in for."""
-
-        def start(self, *_: object, since: int, **__: object) -> list[object]:
-            asked.append(since)
-            return []
-
-    monkeypatch.setattr(streaming, "Stream", Asked)
     shell("pipeline", "stream", "--out", "lake", "--once", "--since", "1970-01-01T00:00:00Z")
-    assert asked == [0]
+    assert starts_asked_for == [0]
 
 
 def test_a_pipeline_without_anything_to_read_says_so(shell: Shell, frames: Frames) -> None:

@@ -10,8 +10,7 @@ from astyqueue.cli.context import HowMany, Session, on_store, refuse_without_yes
 from astyqueue.cli.errors import ExitCode
 from astyqueue.cli.output import body_of
 from astyqueue.cli.params import Moment
-from astyqueue.errors import NotFound, Undecodable
-from astyqueue.printable import printable_message
+from astyqueue.errors import NotFound
 from astyqueue.text import counted
 
 if TYPE_CHECKING:
@@ -125,7 +124,7 @@ def counts(session: Session, *, queues: tuple[str, ...]) -> None:
     if queues:
         found, unread = [(name, session.queue(name).counts()) for name in queues], False
     else:
-        found, unread = _readable_counts(session)
+        found, unread = session.of_each_queue(lambda queue: (queue.name, queue.counts()), "cannot be counted")
     session.output.listing(
         found,
         shown=_counted,
@@ -134,21 +133,6 @@ def counts(session: Session, *, queues: tuple[str, ...]) -> None:
     )
     if unread:
         raise click.exceptions.Exit(ExitCode.FAILED)
-
-
-def _readable_counts(session: Session) -> tuple[list[tuple[str, Counts]], bool]:
-    """The counts of all queues that can be read, and whether one cannot: a warning on stderr names it."""
-    found: list[tuple[str, Counts]] = []
-    unread = False
-    for name in session.connection.queues():
-        try:
-            found.append((name, session.queue(name).counts()))
-        except NotFound:  # dropped since the queues were listed
-            continue
-        except Undecodable as error:
-            click.echo(printable_message(f"astyqueue: queue {name} cannot be counted: {error}"), err=True)
-            unread = True
-    return found, unread
 
 
 def _row(found: Found) -> Record:

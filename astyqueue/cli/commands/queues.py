@@ -9,8 +9,7 @@ import click
 from astyqueue.cli.context import Session, on_store
 from astyqueue.cli.errors import ExitCode
 from astyqueue.cli.params import QueueSetting
-from astyqueue.errors import BadInput, NotFound, Undecodable
-from astyqueue.printable import printable_message
+from astyqueue.errors import BadInput
 
 if TYPE_CHECKING:
     from astyqueue.cli.output import Record
@@ -29,25 +28,10 @@ def list_queues(session: Session) -> None:
 
     If the settings of one cannot be read, the others are listed, and the exit code is 1.
     """
-    found, unread = _readable_settings(session)
+    found, unread = session.of_each_queue(lambda queue: queue.settings)
     session.output.listing(found, shown=_as_text, as_json=_as_text, none="this store has no queue yet", titled=str)
     if unread:
         raise click.exceptions.Exit(ExitCode.FAILED)
-
-
-def _readable_settings(session: Session) -> tuple[list[Settings], bool]:
-    """The settings of all queues that can be read, and whether one cannot: a warning on stderr names it."""
-    found: list[Settings] = []
-    unread = False
-    for name in session.connection.queues():
-        try:
-            found.append(session.connection.existing_queue(name).settings)
-        except NotFound:  # dropped since the queues were listed
-            continue
-        except Undecodable as error:
-            click.echo(printable_message(f"astyqueue: {error}"), err=True)
-            unread = True
-    return found, unread
 
 
 @queues.command(short_help="Show the settings of a queue.")

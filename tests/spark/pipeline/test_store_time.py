@@ -23,7 +23,7 @@ from astyqueue.queue import settings_sync
 from astyqueue.spark import connections
 from astyqueue.spark.history_stream import HistoryStream
 from astyqueue.spark.options import Following
-from astyqueue.spark.pipeline import batch, streaming
+from astyqueue.spark.pipeline import batch
 from astyqueue.spark.pipeline.batch import Job
 from astyqueue.spark.schemas import HISTORY, schema_of
 from astyqueue.store import Store
@@ -121,23 +121,12 @@ def test_a_stream_begins_at_the_stores_now_or_so_long_before_it(
 
 
 def test_the_first_stream_into_a_folder_begins_an_hour_before_the_stores_now(
-    spark: SparkSession, server: TimeMachine, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, server: TimeMachine, url: str, tmp_path: Path, starts_asked_for: list[int]
 ) -> None:
-    asked: list[int] = []
-
-    class Asked:
-        def __init__(self, *_: object, **__: object) -> None:
-            """As Stream, which this stands in for."""
-
-        def start(self, *_: object, since: int, **__: object) -> list[object]:
-            asked.append(since)
-            return []
-
-    monkeypatch.setattr(streaming, "Stream", Asked)
     ended = CliRunner().invoke(
         main, ["pipeline", "stream", "--out", str(tmp_path / "lake"), "--once", "--url", url], prog_name="astyqueue"
     )
     assert ended.exit_code == 0, ended.output
-    [began] = asked
+    [began] = starts_asked_for
     assert abs(began - (server.now() - HOUR * SECOND)) < SECOND
     assert spark.range(1).count() == 1
