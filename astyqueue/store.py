@@ -15,8 +15,8 @@ messages. It promises five things, and the conformance suite (`astyqueue.testing
 5. A failure states its effect: after an error of the tree under `StoreError` other than `OutcomeUnknown`, nothing
    changed.
 
-Not promised: a plain send that puts again a column that was deleted since; reading several slices as of one instant;
-plain sends and commits that write the same column.
+Not promised: whether a plain send brings back a column that was deleted since; that several slices are read as of one
+instant; which value a column has that a plain send and a commit wrote, beyond 4.
 """
 
 from __future__ import annotations
@@ -181,7 +181,7 @@ class OpenTransaction(Store, Protocol):
 class TransactionalStore(Protocol):
     """What a store has besides its verbs if a caller's own writes and those of a queue can be one transaction."""
 
-    def refuse_inside(self) -> None:
+    def refuse_in_transaction(self) -> None:
         """Raise BadInput if the calling thread has a transaction open, for whose end another change would wait."""
         ...
 

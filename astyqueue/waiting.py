@@ -151,8 +151,8 @@ async def in_thread(call: Callable[[], T]) -> T:
     return await asyncio.to_thread(call)
 
 
-class Finishing:
-    """Lets a task finish its work although it is cancelled meanwhile, and raises the cancellation afterwards."""
+class DeferredCancellation:
+    """Defers the cancellation of a task until the work that it waits for has ended."""
 
     def __init__(self) -> None:
         """Start without a cancellation."""

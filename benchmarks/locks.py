@@ -57,7 +57,7 @@ class LockedRow(Row):
             MOST, behaviour.lease_us, behaviour.max_attempts, leases=self._lock.leases, unlocks=grip.columns
         )
         claimed = yield from claim(self.queue.core.process, self.snapshot, request)
-        if grip.columns and not claimed.unlocked:
+        if grip.columns and not claimed.committed:
             yield from release_columns(row, grip.columns)
         grip.let_go()
         return claimed

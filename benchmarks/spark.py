@@ -28,8 +28,8 @@ from astyqueue.protocol.history import DAY, record_events
 from astyqueue.protocol.sending.idempotent import begin_batch
 from astyqueue.spark import session
 from astyqueue.spark.batch_sender import Outbox
-from astyqueue.spark.connections import Pace, sending
-from astyqueue.spark.options import Sinking
+from astyqueue.spark.connections import Pace, open_for_sending
+from astyqueue.spark.options import WriteOptions
 from astyqueue.spark.row_mapping import Addressing
 from astyqueue.units import SECOND
 from benchmarks import baselines
@@ -151,8 +151,8 @@ def _without_spark(url: str, messages: int, *, size: int, tasks: int) -> float:
 
 def _sent(url: str, query: str, *, rows: range, size: int) -> int:
     options = {"url": url, "queue": QUEUE, "create": "true", "id_column": "id", "body_column": "body", "query": query}
-    sink_options = Sinking.of(options, _ROWS)
-    queue = sending(sink_options.place, create=True)
+    sink_options = WriteOptions.of(options, _ROWS)
+    queue = open_for_sending(sink_options.place, create=True)
     begun = queue.run(begin_batch(queue.core.process, queue=QUEUE, source=query, batch=""))
     addressing = Addressing(queue.settings, sink_options, source=query, begun=begun)
     outbox = Outbox(queue, in_flight=sink_options.in_flight, pace=Pace(None))

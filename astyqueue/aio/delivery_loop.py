@@ -13,7 +13,7 @@ from typing import NamedTuple, Self, cast
 
 from astyqueue.aio.delivery import Delivery, Received
 from astyqueue.errors import AstyqueueError, Closed
-from astyqueue.waiting import Finishing
+from astyqueue.waiting import DeferredCancellation
 
 Receive = Callable[[], Awaitable[Received]]
 Keep = Callable[[Callable[[], bool]], Coroutine[None, None, None]]
@@ -29,7 +29,7 @@ class Later(NamedTuple):
 async def complete(work: Callable[[], Coroutine[object, object, None]]) -> None:
     """Await `work` in a task that was cancelled, through further cancellations; its errors are left out."""
     with contextlib.suppress(AstyqueueError):
-        await Finishing().wait_for(work())
+        await DeferredCancellation().wait_for(work())
 
 
 class Deliveries:

@@ -37,7 +37,7 @@ class QueueAdmin:
         """`core` holds the parts that run the queue, `store` is where they read and write; `blocking`: for threads."""
         self.store = store
         self._core = core
-        self._refuse_inside = blocking.refuse_inside if isinstance(blocking, TransactionalStore) else None
+        self._refuse = blocking.refuse_in_transaction if isinstance(blocking, TransactionalStore) else None
 
     @property
     def core(self) -> QueueRuntime:
@@ -61,8 +61,8 @@ class QueueAdmin:
 
     async def run(self, steps: Steps[T]) -> T:
         """Carry out steps against this queue's store, in this task."""
-        if self._refuse_inside is not None:
-            self._refuse_inside()
+        if self._refuse is not None:
+            self._refuse()
         return await arun(steps, self.store, self._core.observers)
 
     async def get(self, message: MessageId | str) -> Found:

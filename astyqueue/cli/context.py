@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 import click
 
 from astyqueue.cli.config import Deliberate
-from astyqueue.cli.errors import VERBOSE, told_how_far
+from astyqueue.cli.errors import VERBOSE, errors_with_progress
 from astyqueue.cli.output import Output
 from astyqueue.errors import BadInput, BadSetting, NotFound, Undecodable
 from astyqueue.printable import printable_message
@@ -62,7 +62,7 @@ class Deletion:
 
     def run(self, delete: Callable[[MessageQueue], T], what: str) -> T:
         """What `delete` returns; `what` it deletes, in the singular."""
-        with told_how_far(lambda: self._so_far(what)):
+        with errors_with_progress(lambda: self._so_far(what)):
             return delete(self.queue)
 
     def _so_far(self, what: str) -> str:

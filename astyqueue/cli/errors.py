@@ -69,7 +69,7 @@ def errors_in_one_line() -> Iterator[None]:
 
 
 @contextmanager
-def told_how_far(done: Callable[[], str]) -> Iterator[None]:
+def errors_with_progress(done: Callable[[], str]) -> Iterator[None]:
     """Have an error or Ctrl-C in the block say what was `done` before it; empty: nothing was."""
     try:
         with saying_how_far(done):

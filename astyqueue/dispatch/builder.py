@@ -75,7 +75,7 @@ class _Wanted:
     @property
     def options(self) -> QueueOptions:
         limit = self.limit_of(self.name) if self.queue is not None else None
-        return QueueOptions(self.weight, self.threads, self.backlog, limit, followed=self.queue is None)
+        return QueueOptions(self.weight, self.threads, self.backlog, limit, from_pattern=self.queue is None)
 
     def limit_of(self, queue: str) -> int | None:
         """The limit of a queue of this name."""
@@ -170,11 +170,11 @@ class DispatcherBuilder(Generic[D]):
     and 8 more for all that are given nothing), and so they share `coroutines` and `processes`. While several queues
     have messages, each gets turns by its `weight`; threads that a queue does not need serve the others.
 
-    Handlers belong to the queue named last. Its `threads` is how many of its handlers run in threads at a time at most
-    (Default: as many as there are threads; the greatest number given counts). `backlog` bounds how many of its
-    deliveries wait for a free thread (Default: adapted to how quick the handlers are); they are released when no thread
-    took one for half a lease, and none wait then until a handler ends. `limit` bounds all that are
-    here, with handlers of any kind or waiting.
+    Handlers belong to the queue named last. Its `threads` is the most of its handlers that run in threads at a time
+    (Default: all threads; of several numbers the greatest counts). `backlog` bounds how many of its deliveries wait for
+    a free thread (Default: adapted to how quick the handlers are); they are released when no thread took one for half a
+    lease, and none wait then until a handler ends. `limit` bounds how many of its deliveries this process has, running
+    or waiting, whatever runs their handlers.
     """
 
     def __init__(self, build: Callable[[DispatcherPlan], D]) -> None:

@@ -41,9 +41,9 @@ class HandlerMonitor:
     def __init__(
         self, pools: HandlerPools, clock: Clock, max_stuck: int | None, on_end: Callable[[Exception], None]
     ) -> None:
-        """`on_end` is called when `max_stuck` handlers are stuck, or all threads, or threads die again and again.
+        """The monitor calls `on_end` when threads die again and again, and, with `max_stuck`, when handlers are stuck.
 
-        Without `max_stuck` stuck handlers end nothing.
+        That is `max_stuck` of them, or as many as there are threads.
         """
         self._pools = pools
         self._most = max_stuck
@@ -221,7 +221,7 @@ class HandlerMonitor:
         held = sum(one.executions.under_way.slots_held for one in stuck)
         lost = {one for one in stuck if one.executions.under_way.slots_held >= one.slots or held >= self._pools.size}
         if now >= self._report_at or not lost <= self._without_slot:
-            self._each(lambda one: one.tell_stuck(held))
+            self._each(lambda one: one.report_stuck(held))
             self._report_at = now + REMIND
         self._without_slot = lost
         size = self._pools.size

@@ -93,7 +93,7 @@ class ExecutionsUnderWay:
     """The executions that began and have not ended, and those of them that were given up. Safe from any thread."""
 
     def __init__(self, clock: Clock) -> None:
-        """None is under way."""
+        """No execution is under way."""
         self._clock = clock
         self._lock = BargingLock()
         self._running: dict[tuple[str, Id], Execution] = {}

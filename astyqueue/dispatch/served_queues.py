@@ -107,11 +107,11 @@ class ServedQueues:
             message = f"queue {queue.name!r} is not served here: this dispatcher serves {self}"
             raise NotFound(message)
 
-    def _remove(self, queue: QueueIdentity, *, only_followed: bool = False) -> bool:
-        """Have a queue leave; False if it is not served, or not `followed`."""
+    def _remove(self, queue: QueueIdentity, *, only_from_pattern: bool = False) -> bool:
+        """Have a queue leave; False if it is not served, or not `from_pattern`."""
         with self.lock:
             found = [one for one in self._monitor.subscriptions if one.identity == queue]
-            removed = [one for one in found if one.followed or not only_followed]
+            removed = [one for one in found if one.from_pattern or not only_from_pattern]
             for one in removed:
                 self._monitor.remove(one)
         return bool(removed)
@@ -148,11 +148,11 @@ class ServedQueues:
 
     def _leave(self, queue: QueueIdentity) -> None:
         """Serve a queue that a pattern had found no longer: it is not in the store any more."""
-        self._remove(queue, only_followed=True)
+        self._remove(queue, only_from_pattern=True)
 
     def _on_end_of(self, subscription: Subscription, error: Exception | None) -> None:
         """Report the end, or go on without a queue that was dropped and that a pattern had found."""
-        if subscription.followed and self._watch is not None and isinstance(error, NotFound):
+        if subscription.from_pattern and self._watch is not None and isinstance(error, NotFound):
             self._monitor.remove(subscription)
             self._watch.forget(subscription.identity)
         else:

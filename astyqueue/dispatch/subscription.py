@@ -72,7 +72,7 @@ class Subscription:
         self.name = queue.name
         self.identity = QueueIdentity.of(queue)
         self.weight = options.weight
-        self.followed = options.followed
+        self.from_pattern = options.from_pattern
         self.tasks = registry.names
         self._registry = registry
         self.pools = pools
@@ -154,7 +154,7 @@ class Subscription:
 
     @property
     def may_bring(self) -> bool:
-        """Whether a claim may be under way, once it was shut, whose messages at most once are handled here."""
+        """Whether a claim that began before `shut` may still bring at-most-once messages, to be handled here."""
         claims = self._claims
         return self._shut and not self._last_claim_over and claims is not None and claims.takes_part
 
@@ -192,7 +192,7 @@ class Subscription:
         """Settle executions past their deadline as failed attempts."""
         self._settle(self.executions.overdue())
 
-    def tell_stuck(self, held_in_all: int) -> None:
+    def report_stuck(self, held_in_all: int) -> None:
         """Log the handlers that run on past their timeout, and store a report for `doctor`.
 
         `held_in_all` threads are held by such handlers of all queues: they are counted against the slots of the

@@ -1,6 +1,6 @@
 """What a crash or the disk did to a journal: cutting what was left half written at its end, and examining all of it.
 
-A journal that is opened for writing reads only its end: the last page, or none of it if it was closed in order. What is
+A journal that is opened for writing reads only its end: the last page, or none of it if it was closed cleanly. What is
 damaged before the end is passed and reported by those who read it.
 """
 
@@ -55,7 +55,7 @@ class End:
 
 @dataclass(frozen=True, slots=True)
 class Hint:
-    """What a journal noted when it was closed in order. It is never believed without a look at the pages."""
+    """What a journal noted when it was closed cleanly. It is never believed without a look at the pages."""
 
     page_size: int
     number: int

@@ -282,7 +282,7 @@ def _hidden(facts: MessageFacts, hiding: Hiding) -> str:
     if facts.envelope and facts.too_far_ahead:
         return f"it is hidden until {due}: its sender's clock showed {_at(facts, facts.envelope.sent)} as it was sent"
     return (
-        f"it was put off until {due}, at no cost of an attempt: by its handler, by a release, or by a worker that ended"
+        f"it was put off until {due}, without using an attempt: by its handler, by a release, or by a worker that ended"
     )
 
 

@@ -38,7 +38,7 @@ class WorkerState(StrEnum):
 
 
 class WorkerCommand(StrEnum):
-    """What an operator can request of a worker: end in order, claim no more, claim again, log the stacks of threads."""
+    """What an operator can request of a worker: drain and end, claim no more, claim again, log its threads' stacks."""
 
     DRAIN = "drain"
     QUIET = "quiet"

@@ -117,7 +117,7 @@ class OutcomeReadBack(RowEvent):
 
 @dataclass(frozen=True, slots=True)
 class SpoolForwarded:
-    """The forwarder of a spool has these messages in the store, of any rows; some may have been there before."""
+    """The forwarder of a spool has stored these messages, of any rows; some may have been in the store before."""
 
     queue: str
     messages: tuple[MessageId, ...]

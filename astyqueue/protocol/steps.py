@@ -33,7 +33,7 @@ from astyqueue.store import (
     Wanted,
 )
 from astyqueue.units import MonotonicUs
-from astyqueue.waiting import Finishing, Rest, in_thread
+from astyqueue.waiting import DeferredCancellation, Rest, in_thread
 
 T = TypeVar("T")
 
@@ -228,7 +228,7 @@ async def arun(steps: Steps[T], store: AsyncStore, observers: Observers = UNOBSE
     A cancellation during a request to the store is raised only after the store has answered and the steps have
     processed the answer, because a commit that was sent cannot be taken back. It ends a rest at once.
     """
-    answer, finishing = Answer(), Finishing()
+    answer, finishing = Answer(), DeferredCancellation()
     try:
         while True:
             request = answer.into(steps)

@@ -187,7 +187,7 @@ class QueueBuilder(Generic[Q]):
 
         A send returns when its message survives a kill of the process; with `durability` "batch" it is on the disk
         `batch_delay` later, with "each" at once. A process with more than `cap` on the disk waits ("block"), raises
-        JournalFull ("raise") or drops its oldest messages ("drop_oldest"). Closing the queue forwards for `drain`.
+        SpoolFull ("raise") or drops its oldest messages ("drop_oldest"). Closing the queue forwards for `drain`.
 
         Once the folder knows the queue, `build` opens no connection. Any number of processes may share a folder.
         """

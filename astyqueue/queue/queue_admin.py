@@ -36,7 +36,7 @@ class QueueAdmin:
         """`core` holds the parts that run the queue, `store` is where they read and write."""
         self.store = store
         self._core = core
-        self._refuse_inside = store.refuse_inside if isinstance(store, TransactionalStore) else None
+        self._refuse = store.refuse_in_transaction if isinstance(store, TransactionalStore) else None
 
     @property
     def core(self) -> QueueRuntime:
@@ -60,8 +60,8 @@ class QueueAdmin:
 
     def run(self, steps: Steps[T]) -> T:
         """Carry out steps against this queue's store, in this thread."""
-        if self._refuse_inside is not None:
-            self._refuse_inside()
+        if self._refuse is not None:
+            self._refuse()
         return run(steps, self.store, self._core.observers)
 
     def get(self, message: MessageId | str) -> Found:

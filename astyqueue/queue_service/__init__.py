@@ -1,7 +1,7 @@
-"""Queues with the verbs of Amazon SQS, in three flavours of one interface: in memory, in a file, and in SQS itself.
+"""One interface, with the semantics of Amazon SQS, to queues in memory, in a file, and in SQS itself.
 
-Code takes a `QueueService`; what starts the program chooses which one. So code that runs on SQS runs in tests without a
-server, and time in them is that of a clock that the test moves.
+Code takes a `QueueService`, and the code that starts the program chooses which one. So code that runs on SQS runs in
+tests without a server, and the time in them is that of a clock that the test moves.
 
 - `service`: the interface, its messages, and the rules for names, bodies and durations, which are the same everywhere.
 - `local`: `MemoryQueueService` and `FileQueueService`, on queues of astyqueue.

@@ -1,4 +1,4 @@
-"""The flavours in memory and in a file: the verbs of SQS on queues of astyqueue."""
+"""The queue services in memory and in a file: the interface of `service` on queues of astyqueue."""
 
 from __future__ import annotations
 

@@ -19,8 +19,8 @@ from astyqueue.protocol.admin.dead_letters import PAGE, dead_page
 from astyqueue.protocol.history import LONGEST, HistorySlice, history_slices, read_history_slice
 from astyqueue.protocol.layout.rows import Ring, time_shard_of
 from astyqueue.protocol.steps import read
-from astyqueue.spark.connections import Looking, Pace, looking
-from astyqueue.spark.options import Place, Reading
+from astyqueue.spark.connections import Pace, ReadOnlyQueue, open_read_only
+from astyqueue.spark.options import BatchReadOptions, Place
 from astyqueue.spark.schemas import DEAD, ENTRIES, HISTORY, Record, Shaping, dead_record, found_record
 from astyqueue.units import SECOND
 
@@ -53,40 +53,40 @@ class PartPartition(InputPartition):
 class QueueReader(DataSourceReader):
     """Reads a table of a queue. There is no snapshot: each partition is read as it is when its task runs."""
 
-    def __init__(self, reading: Reading, asked: StructType) -> None:
+    def __init__(self, options: BatchReadOptions, asked: StructType) -> None:
         """Read what the options select, with the columns `asked`."""
-        self._reading = reading
+        self._options = options
         self._columns = asked
 
     def partitions(self) -> list[InputPartition]:
         """The rows or history slices that the options select; no other is read."""
-        queue = looking(self._reading.place)
-        if self._reading.table == HISTORY:
-            return [PartPartition(part) for part in _slices(queue, self._reading)] or [_NOTHING]
-        return [RowPartition(row) for row in _rows(queue.ring, self._reading)] or [_NOTHING]
+        queue = open_read_only(self._options.place)
+        if self._options.table == HISTORY:
+            return [PartPartition(part) for part in _slices(queue, self._options)] or [_NOTHING]
+        return [RowPartition(row) for row in _rows(queue.ring, self._options)] or [_NOTHING]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The contents of one row or history slice."""
         if isinstance(partition, PartPartition):
-            return read_history(self._reading.place, partition.part, asked=self._columns, rate=self._reading.rate)
+            return read_history(self._options.place, partition.part, asked=self._columns, rate=self._options.rate)
         if isinstance(partition, RowPartition):
             return self._read_row(partition.row)
         return iter(())
 
     def _read_row(self, row: str) -> Iterator[pa.RecordBatch]:
-        shaping, pace = Shaping(self._columns), Pace(self._reading.rate)
-        pages = {ENTRIES: self._entries, DEAD: self._dead}[self._reading.table]
-        for records in _gathered(pages(looking(self._reading.place), row)):
+        shaping, pace = Shaping(self._columns), Pace(self._options.rate)
+        pages = {ENTRIES: self._entries, DEAD: self._dead}[self._options.table]
+        for records in _gathered(pages(open_read_only(self._options.place), row)):
             yield shaping.batch(records)
             pace.keep(len(records))
 
-    def _entries(self, queue: Looking, row: str) -> Iterator[list[Record]]:
+    def _entries(self, queue: ReadOnlyQueue, row: str) -> Iterator[list[Record]]:
         walk = Walk(queue.process, row, queue.ring.layout.priorities)
         while (page := queue.run(walk.page())) is not None:
-            yield [found_record(found) for found in page if _within(self._reading, found.id)]
+            yield [found_record(found) for found in page if _within(self._options, found.id)]
 
-    def _dead(self, queue: Looking, row: str) -> Iterator[list[Record]]:
-        where = DeadFilter(since=self._reading.since, until=self._reading.until)
+    def _dead(self, queue: ReadOnlyQueue, row: str) -> Iterator[list[Record]]:
+        where = DeadFilter(since=self._options.since, until=self._options.until)
         after: MessageId | None = None
         while True:
             page = queue.run(dead_page([row], queue.ring.layout.priorities, after=after, where=where, limit=PAGE))
@@ -104,7 +104,7 @@ def read_history(
     place: Place, part: HistorySlice, *, asked: StructType, rate: float | None
 ) -> Iterator[pa.RecordBatch]:
     """The events of a history slice, at most `rate` a second."""
-    shaping, pace, queue = Shaping(asked), Pace(rate), looking(place)
+    shaping, pace, queue = Shaping(asked), Pace(rate), open_read_only(place)
     left: HistorySlice | None = part
     while left is not None:
         events, left = queue.run(read_history_slice(left, _BATCH))
@@ -113,14 +113,14 @@ def read_history(
         pace.keep(len(events))
 
 
-def _slices(queue: Looking, reading: Reading) -> list[HistorySlice]:
+def _slices(queue: ReadOnlyQueue, options: BatchReadOptions) -> list[HistorySlice]:
     """The buckets of each selected day that are not empty; no event is kept for longer than `LONGEST`."""
-    if reading.rows:
+    if options.rows:
         message = "option rows: history does not lie in the rows of a queue: select from it by since and until"
         raise BadSetting(message)
     now, kept = queue.process.now(), queue.settings.behaviour.history_kept_us
-    since = now - kept if reading.since is None else max(reading.since, now - LONGEST)
-    selected = history_slices(queue.ring, since, now + _AHEAD if reading.until is None else reading.until)
+    since = now - kept if options.since is None else max(options.since, now - LONGEST)
+    selected = history_slices(queue.ring, since, now + _AHEAD if options.until is None else options.until)
     there: list[HistorySlice] = []
     for first in range(0, len(selected), _PROBES):
         some = selected[first : first + _PROBES]
@@ -141,16 +141,16 @@ def _gathered(pages: Iterator[list[Record]]) -> Iterator[list[Record]]:
         yield batch
 
 
-def _rows(ring: Ring, reading: Reading) -> list[str]:
+def _rows(ring: Ring, options: BatchReadOptions) -> list[str]:
     """The rows that may have selected messages: by their first due time; dead letters stay in the same row."""
     rows = ring.rows()
-    if unknown := set(reading.rows) - set(rows):
+    if unknown := set(options.rows) - set(rows):
         message = f"option rows: queue {ring.queue!r} has no row {', '.join(sorted(unknown))}; its first is {rows[0]}"
         raise BadSetting(message)
-    selected = [row for row in rows if not reading.rows or row in reading.rows]
-    if reading.table != ENTRIES or reading.since is None or reading.until is None:
+    selected = [row for row in rows if not options.rows or row in options.rows]
+    if options.table != ENTRIES or options.since is None or options.until is None:
         return selected
-    shards = _time_shards(ring, reading.since, reading.until)
+    shards = _time_shards(ring, options.since, options.until)
     return [row for row in selected if (shard := time_shard_of(row)) is None or shard in shards]
 
 
@@ -161,8 +161,8 @@ def _time_shards(ring: Ring, since: int, until: int) -> set[int]:
     return {turn % count for turn in range(first, min(last, first + count) + 1)}
 
 
-def _within(reading: Reading, id_: MessageId) -> bool:
+def _within(options: BatchReadOptions, id_: MessageId) -> bool:
     first_due = moment(id_.id)
-    return (reading.since is None or reading.since <= first_due) and (
-        reading.until is None or first_due < reading.until
+    return (options.since is None or options.since <= first_due) and (
+        options.until is None or first_due < options.until
     )

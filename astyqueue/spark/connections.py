@@ -36,7 +36,7 @@ _LOOK: Final = SECOND // 5
 
 
 @dataclass(frozen=True, slots=True)
-class Looking:
+class ReadOnlyQueue:
     """A queue opened read-only."""
 
     store: Store
@@ -54,7 +54,7 @@ class Looking:
         return run(steps, self.store, self.observers)
 
 
-def looking(place: Place) -> Looking:
+def open_read_only(place: Place) -> ReadOnlyQueue:
     """A queue opened read-only; NotFound if it does not exist."""
     store = _kept_open(place.url, relaxed=not place.by_quorum)
     clock = SystemClock()
@@ -63,10 +63,10 @@ def looking(place: Place) -> Looking:
     if settings is None:
         message = f"this store has no queue {place.queue!r}"
         raise NotFound(message)
-    return Looking(store, settings, new_client(clock), observers)
+    return ReadOnlyQueue(store, settings, new_client(clock), observers)
 
 
-def sending(place: Place, *, create: bool) -> MessageQueue:
+def open_for_sending(place: Place, *, create: bool) -> MessageQueue:
     """A queue opened for sending; NotFound if it does not exist and `create` is false."""
     store = _kept_open(place.url, relaxed=False)
     observers = Observers.of_debug_log(SystemClock().monotonic)
@@ -112,7 +112,7 @@ def time_of_store(url: str, queues: Iterable[str]) -> int:
 @lru_cache(maxsize=8)
 def _timekeeper(place: Place) -> MessageQueue:
     """A queue whose clock was compared with the store's, if that is possible."""
-    queue = sending(place, create=False)
+    queue = open_for_sending(place, create=False)
     clock = queue.clock
     if isinstance(clock, CorrectedClock) and clock.compared is None and not _compare(clock, queue):
         log_event(_log, logging.WARNING, "store_time_unknown", queue=place.queue, effect="this machine's clock counts")

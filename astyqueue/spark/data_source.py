@@ -14,7 +14,7 @@ from pyspark.sql.types import StructType
 from astyqueue.errors import BadSetting
 from astyqueue.spark.batch_reader import QueueReader
 from astyqueue.spark.history_stream import HistoryStream
-from astyqueue.spark.options import Following, Reading, Sinking, table_of
+from astyqueue.spark.options import BatchReadOptions, StreamReadOptions, WriteOptions, table_of
 from astyqueue.spark.schemas import HISTORY, checked, schema_of
 from astyqueue.spark.writer import BatchSink, StreamSink
 
@@ -36,25 +36,25 @@ class AstyqueueSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A batch reader of a table; BadSetting or BadInput if options or columns are wrong."""
-        reading = Reading.of(self.options)
-        return QueueReader(reading, checked(reading.table, schema))
+        options = BatchReadOptions.of(self.options)
+        return QueueReader(options, checked(options.table, schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """A streaming reader of history; BadSetting for other tables, whose rows go when messages are settled."""
         if table_of(self.options) != HISTORY:
             message = 'only history can be followed: .option("table", "history"), or read other tables with spark.read'
             raise BadSetting(message)
-        return HistoryStream(Following.of(self.options), checked(HISTORY, schema))
+        return HistoryStream(StreamReadOptions.of(self.options), checked(HISTORY, schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001 - Spark calls it so
         """A sink for a DataFrame; BadSetting if it is to overwrite."""
         _check_appends('.mode("append")', overwrite=overwrite)
-        return BatchSink(Sinking.of(self.options, schema))
+        return BatchSink(WriteOptions.of(self.options, schema))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: FBT001 - Spark calls it so
         """A sink for each batch of a stream; BadSetting if each batch has all rows, in the output mode "complete"."""
         _check_appends('.outputMode("append")', overwrite=overwrite)
-        return StreamSink(Sinking.of(self.options, schema))
+        return StreamSink(WriteOptions.of(self.options, schema))
 
 
 def _check_appends(remedy: str, *, overwrite: bool) -> None:

@@ -26,9 +26,9 @@ from astyqueue.protocol.history import LONGEST, HistorySlice, history_slices
 from astyqueue.protocol.layout.rows import Ring
 from astyqueue.protocol.steps import read_one
 from astyqueue.spark.batch_reader import PartPartition, read_history
-from astyqueue.spark.connections import Looking, looking, time_at
+from astyqueue.spark.connections import ReadOnlyQueue, open_read_only, time_at
 from astyqueue.spark.errors import HistoryGone, check_kept
-from astyqueue.spark.options import Following
+from astyqueue.spark.options import StreamReadOptions
 from astyqueue.structured_log import log_event
 from astyqueue.units import SECOND
 
@@ -107,21 +107,21 @@ def _check(ring: Ring, queue: str, buckets: int) -> None:
 class HistoryStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """The events of a queue, each in one batch."""
 
-    def __init__(self, following: Following, asked: StructType) -> None:
+    def __init__(self, options: StreamReadOptions, asked: StructType) -> None:
         """Follow as the options say, with the columns `asked`."""
-        self._following = following
+        self._options = options
         self._columns = asked
         self._until: int | None = None
 
     def initialOffset(self) -> Offset:
         """The begin of a stream that has no checkpoint yet: the clock of this machine may be ahead of the store's."""
-        ring = looking(self._following.place).ring
-        begin = self._following.begin(time_at(self._following.place))
+        ring = open_read_only(self._options.place).ring
+        begin = self._options.begin(time_at(self._options.place))
         return Position(ring.queue, (begin,) * ring.layout.concurrency_shards, initial=True).offset()
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """The limit of a batch: the option `rows_per_batch`, or all events that are there."""
-        return ReadAllAvailable() if self._following.most is None else ReadMaxRows(self._following.most)
+        return ReadAllAvailable() if self._options.most is None else ReadMaxRows(self._options.most)
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Let the stream end at the current end of history, less the lag."""
@@ -134,9 +134,9 @@ class HistoryStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         stopped before there are events would begin at another moment when it is started again.
         """
         until = self._horizon() if self._until is None else self._until
-        queue = looking(self._following.place)
+        queue = open_read_only(self._options.place)
         position = Position.of(start, queue.ring)
-        self._check_kept(queue, position, until + self._following.lag)
+        self._check_kept(queue, position, until + self._options.lag)
         if position.initial and until <= position.least:
             return position.to(position.least).offset()
         if until <= position.least or not _worth_a_batch(queue, position, until):
@@ -146,12 +146,12 @@ class HistoryStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def reportLatestOffset(self) -> Offset:
         """The end of history that can be read now, without a batch's limit: `latestOffset` in a query's progress."""
-        ring = looking(self._following.place).ring
+        ring = open_read_only(self._options.place).ring
         return Position(ring.queue, (self._horizon(),) * ring.layout.concurrency_shards).offset()
 
     def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
         """The history slices between two offsets, one for each bucket and day; always the same for the same offsets."""
-        ring = looking(self._following.place).ring
+        ring = open_read_only(self._options.place).ring
         begun, ended = Position.of(start, ring), Position.of(end, ring)
         if ended.first is not None:
             begun = replace(begun, bounds=(ended.first,) * len(begun.bounds))
@@ -161,7 +161,7 @@ class HistoryStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The events of one history slice."""
         if not isinstance(partition, PartPartition):
             return iter(())
-        return read_history(self._following.place, partition.part, asked=self._columns, rate=self._following.rate)
+        return read_history(self._options.place, partition.part, asked=self._columns, rate=self._options.rate)
 
     def commit(self, end: Offset) -> None:
         """Do nothing: history expires with time, not because a stream has read it."""
@@ -170,21 +170,21 @@ class HistoryStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Do nothing: there is nothing to release."""
 
     def _horizon(self) -> int:
-        return time_at(self._following.place) - self._following.lag
+        return time_at(self._options.place) - self._options.lag
 
-    def _check_kept(self, queue: Looking, position: Position, now: int) -> None:
+    def _check_kept(self, queue: ReadOnlyQueue, position: Position, now: int) -> None:
         """HistoryGone if unread events have expired; not checked at the start of a stream, which the options choose."""
         if position.initial:
             return
         try:
             check_kept(position.queue, read=position.least, now=now, kept=queue.settings.behaviour.history_kept_us)
         except HistoryGone as error:
-            if self._following.complete:
+            if self._options.complete:
                 raise
             log_event(_log, logging.WARNING, "history_gone", queue=position.queue, error=error)
 
 
-def _worth_a_batch(queue: Looking, position: Position, until: int) -> bool:
+def _worth_a_batch(queue: ReadOnlyQueue, position: Position, until: int) -> bool:
     """Whether there are events, it is the first batch, or the time without any is long enough to move on.
 
     Moving on saves reading the same empty slices again, and keeps the position from falling behind the kept history.
@@ -209,7 +209,7 @@ def _of_bucket(ring: Ring, bucket: int, since: int, until: int) -> list[HistoryS
     return history_slices(ring, kept, until)[bucket :: ring.layout.concurrency_shards] if since < until else []
 
 
-def _after(queue: Looking, position: Position, most: int, *, until: int) -> int:
+def _after(queue: ReadOnlyQueue, position: Position, most: int, *, until: int) -> int:
     """The moment up to which all buckets together have about `most` events; events of one moment are not split."""
     least, greatest = _PAGE
     page = min(greatest, max(least, most // len(position.bounds)))
@@ -219,7 +219,7 @@ def _after(queue: Looking, position: Position, most: int, *, until: int) -> int:
     return until if last is None else min(until, last + 1)
 
 
-def _moments(queue: Looking, left: Iterable[HistorySlice], page: int) -> Iterator[int]:
+def _moments(queue: ReadOnlyQueue, left: Iterable[HistorySlice], page: int) -> Iterator[int]:
     """The moments of the events in these slices, in order, read lazily and page by page."""
     for each in left:
         part = each

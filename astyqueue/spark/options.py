@@ -191,7 +191,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class BatchReadOptions:
     """A batch read from `since` up to `until` (microseconds), these rows (empty: all), `rate` a second in each task."""
 
     place: Place
@@ -228,7 +228,7 @@ def table_of(options: Mapping[str, str]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Following:
+class StreamReadOptions:
     """A streaming read, `lag` microseconds behind: about `most` rows a batch, `rate` a second a task.
 
     `since`: where it begins, as text: a moment, or a duration before now; None: now. `complete`: the stream fails if
@@ -312,7 +312,7 @@ def _check(schema: StructType, option: str, *, column: str, kinds: tuple[type[Da
 
 
 @dataclass(frozen=True, slots=True)
-class Sinking:
+class WriteOptions:
     """The target of rows, how they become messages, and how fast.
 
     Ids are made of `query` and the row's own id. Default of `query`: random, the same in all tasks of one write;

@@ -24,7 +24,7 @@ from astyqueue.files import for_owner
 from astyqueue.model.envelope import MessageId
 from astyqueue.model.views import RedriveReport
 from astyqueue.queue.admin.dead_letters import redrive_page
-from astyqueue.spark.connections import Pace, sending
+from astyqueue.spark.connections import Pace, open_for_sending
 from astyqueue.spark.errors import reason_of
 from astyqueue.spark.options import Place, everywhere
 from astyqueue.spark.schemas import DEAD
@@ -96,7 +96,7 @@ class RedriveByQuery:
         unless `force`d. `cancelled` is called before each page and while it waits; pages that were redriven until then
         stay redriven.
         """
-        queue = sending(self._place, create=False)
+        queue = open_for_sending(self._place, create=False)
         pace, report, record = Pace(rate), RedriveReport(), _Audit(audit, self._place.queue, self.where)
         for page in self._pages(_PAGE if rate is None else max(1, int(min(_PAGE, rate / 10)))):
             pace.keep(len(page), cancelled)

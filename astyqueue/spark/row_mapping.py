@@ -21,7 +21,7 @@ from astyqueue.model.message import Message, MessageEncoder, PreparedMessage
 from astyqueue.model.settings import BY_KEY, FUNCTION, SINGLE, Settings
 from astyqueue.protocol.layout.rows import Ring
 from astyqueue.protocol.sending.idempotent import BatchRecord, IdempotentMessage, idempotent_from_encoded, record_id
-from astyqueue.spark.options import Sinking
+from astyqueue.spark.options import WriteOptions
 from astyqueue.units import SECOND
 
 _SHOWN: Final = 80
@@ -47,15 +47,15 @@ class Addressing:
     when the batch is sent again.
     """
 
-    def __init__(self, settings: Settings, sinking: Sinking, *, source: str, begun: BatchRecord) -> None:
+    def __init__(self, settings: Settings, options: WriteOptions, *, source: str, begun: BatchRecord) -> None:
         """Address the rows of a batch of `source`; BadSetting if the queue has a placement function."""
         if settings.layout.placement == FUNCTION:
             message = f"queue {settings.name!r} uses a custom placement function, which Spark lacks: send from a client"
             raise BadSetting(message)
         self._ring = Ring(settings.name, settings.layout)
         self._encoder = MessageEncoder(settings, begun.moment)
-        self._columns = sinking.columns
-        self._task = sinking.task
+        self._columns = options.columns
+        self._task = options.task
         self._source = source
         self._begun = begun.moment
         self._usual = Message(None)

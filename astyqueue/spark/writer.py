@@ -20,8 +20,8 @@ from astyqueue.clock import instant
 from astyqueue.errors import BadSetting
 from astyqueue.protocol.sending.idempotent import begin_batch, end_batch
 from astyqueue.spark.batch_sender import Outbox
-from astyqueue.spark.connections import Pace, sending
-from astyqueue.spark.options import Sinking
+from astyqueue.spark.connections import Pace, open_for_sending
+from astyqueue.spark.options import WriteOptions
 from astyqueue.spark.row_mapping import Addressing
 from astyqueue.structured_log import log_event
 from astyqueue.units import SECOND
@@ -51,19 +51,19 @@ class Written(WriterCommitMessage):
 class BatchSink(DataSourceArrowWriter):
     """Sends a DataFrame."""
 
-    def __init__(self, sinking: Sinking) -> None:
+    def __init__(self, options: WriteOptions) -> None:
         """Send as the options say."""
-        self._sinking = sinking
+        self._options = options
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Send the rows of one task."""
-        return _written(self._sinking, iterator, source=self._sinking.query, batch=_ONLY)
+        return _written(self._options, iterator, source=self._options.query, batch=_ONLY)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:  # noqa: ARG002 - Spark's signature
         """With `once`, record that all of the query was sent; else do nothing, because the same query may send more."""
-        if self._sinking.once:
-            queue = sending(self._sinking.place, create=self._sinking.create)
-            queue.run(end_batch(queue.core.process, queue=queue.name, source=self._sinking.query, batch=_ONLY))
+        if self._options.once:
+            queue = open_for_sending(self._options.place, create=self._options.create)
+            queue.run(end_batch(queue.core.process, queue=queue.name, source=self._options.query, batch=_ONLY))
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Do nothing: messages that were sent stay sent, and the same query, run again, sends the rest."""
@@ -72,21 +72,21 @@ class BatchSink(DataSourceArrowWriter):
 class StreamSink(DataSourceStreamArrowWriter):
     """Sends each batch of a stream."""
 
-    def __init__(self, sinking: Sinking) -> None:
+    def __init__(self, options: WriteOptions) -> None:
         """Send as the options say. BadSetting for `query` and `once`: the checkpoint identifies a stream."""
-        if sinking.named:
+        if options.named:
             message = "a stream is identified by its checkpoint: leave out the options query and once"
             raise BadSetting(message)
-        self._sinking = sinking
+        self._options = options
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Send the rows of one task of a batch."""
-        return _written(self._sinking, iterator, source=_property(_STREAM), batch=_property(_BATCH))
+        return _written(self._options, iterator, source=_property(_STREAM), batch=_property(_BATCH))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Record that the batch was sent, so that it is not sent again even when its messages are long gone."""
         sources = {(message.source, message.batch) for message in messages if isinstance(message, Written)}
-        queue = sending(self._sinking.place, create=self._sinking.create)
+        queue = open_for_sending(self._options.place, create=self._options.create)
         for source, batch in sources:
             queue.run(
                 end_batch(
@@ -102,29 +102,29 @@ class StreamSink(DataSourceStreamArrowWriter):
         """Do nothing: Spark runs the batch again, which sends the missing messages."""
 
 
-def _written(sinking: Sinking, iterator: Iterator[pa.RecordBatch], *, source: str, batch: str) -> Written:
+def _written(options: WriteOptions, iterator: Iterator[pa.RecordBatch], *, source: str, batch: str) -> Written:
     """Send the rows of a task, unless the batch was sent before."""
-    queue = sending(sinking.place, create=sinking.create)
+    queue = open_for_sending(options.place, create=options.create)
     begun = queue.run(begin_batch(queue.core.process, queue=queue.name, source=source, batch=batch))
     if begun.ended:
         return Written(source, batch, sum(rows.num_rows for rows in iterator), 0)
-    _check_age(sinking, begun.moment, queue.core.process.now())
-    addressing = Addressing(queue.settings, sinking, source=source, begun=begun)
-    outbox = Outbox(queue, in_flight=sinking.in_flight, pace=Pace(sinking.rate), depth=sinking.depth)
+    _check_age(options, begun.moment, queue.core.process.now())
+    addressing = Addressing(queue.settings, options, source=source, begun=begun)
+    outbox = Outbox(queue, in_flight=options.in_flight, pace=Pace(options.rate), depth=options.depth)
     rows = outbox.send(chain.from_iterable(map(addressing.of, iterator)))
     return Written(source, batch, rows, outbox.put)
 
 
-def _check_age(sinking: Sinking, begun: int, now: int) -> None:
+def _check_age(options: WriteOptions, begun: int, now: int) -> None:
     """Warn about a query that began long ago: rows new to it count as sent at that moment, and delays from it."""
-    if sinking.named and now - begun > _LONG_AGO:
+    if options.named and now - begun > _LONG_AGO:
         began = instant(begun)
         log_event(
             _log,
             logging.WARNING,
             "query_is_old",
-            queue=sinking.place.queue,
-            query=sinking.query,
+            queue=options.place.queue,
+            query=options.query,
             begun=f"{began:%Y-%m-%dT%H:%M:%SZ}",
             remedy=_ADVICE,
         )

@@ -56,7 +56,7 @@ class ConnectionSpools:
     """The spools of the queues of one connection: their common options, and those to close with it. Thread-safe."""
 
     def __init__(self, options: SpoolOptions) -> None:
-        """None is open yet."""
+        """No spool is open yet."""
         self.options: Final = options
         self._open: Final[dict[Spool, None]] = {}
 

@@ -20,7 +20,7 @@ from astyqueue.model.event import Event, Kind
 from astyqueue.protocol.history import record_events
 from astyqueue.queue.connection import connect
 from astyqueue.spark.batch_reader import QueueReader
-from astyqueue.spark.options import Reading
+from astyqueue.spark.options import BatchReadOptions
 from astyqueue.spark.pipeline.batch import stretch_options
 from astyqueue.spark.schemas import HISTORY, schema_of
 from astyqueue.store import Batch, Committed, Expectation, Name, Named, Put, Store
@@ -205,6 +205,6 @@ def sees_down(ring: LocalCassandra, node: int, away: int) -> bool:
 def read(url: str, now: int) -> int:
     """How many events the pipeline's reader finds, asked as Spark asks it."""
     options = stretch_options(url, "calls", since=now - SECOND, until=now + SECOND)
-    reader = QueueReader(Reading.of(options), schema_of(HISTORY))
+    reader = QueueReader(BatchReadOptions.of(options), schema_of(HISTORY))
     found = [batch for partition in reader.partitions() for batch in reader.read(partition)]
     return sum(kind == "done" for batch in found for kind in batch.column("kind").to_pylist())

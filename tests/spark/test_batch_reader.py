@@ -17,7 +17,7 @@ from astyqueue.protocol.layout.rows import Ring
 from astyqueue.protocol.steps import Steps
 from astyqueue.spark import batch_reader
 from astyqueue.spark.batch_reader import QueueReader
-from astyqueue.spark.options import Reading
+from astyqueue.spark.options import BatchReadOptions
 from astyqueue.spark.schemas import schema_of
 from astyqueue.store import Column, Slice
 from astyqueue.units import SECOND
@@ -121,7 +121,7 @@ def test_no_day_is_looked_into_whose_history_cannot_be_kept_any_more(
     options = {"url": place.url, "queue": "emails", "table": "history", "since": "1970-01-01T00:00:00Z"}
     for until in ({}, {"until": instant(NOW + 300 * DAY).isoformat()}):
         asked.clear()
-        assert len(QueueReader(Reading.of(options | until), schema_of("history")).partitions()) == 2
+        assert len(QueueReader(BatchReadOptions.of(options | until), schema_of("history")).partitions()) == 2
         assert sum(asked) <= 402 + 301
 
 
@@ -134,7 +134,8 @@ def test_the_days_of_a_long_history_are_looked_into_a_few_at_a_time(
         events = [Event(NOW - days * DAY, Kind.FAILED, "emails", queue.send("x").id) for days in (0, 9, 29)]
         queue.run(record_events(queue.core.ring, events, 10**13))
     reader = QueueReader(
-        Reading.of({"url": place.url, "queue": "emails", "table": "history", "since": "30d"}), schema_of("history")
+        BatchReadOptions.of({"url": place.url, "queue": "emails", "table": "history", "since": "30d"}),
+        schema_of("history"),
     )
     found = [one for partition in reader.partitions() for batch in reader.read(partition) for one in batch.to_pylist()]
     assert len(found) == 3
@@ -194,7 +195,7 @@ def test_what_cannot_be_read_says_why(frames: Frames, options: dict[str, str], t
 def test_rows_of_a_queue_do_not_select_history(place: Place) -> None:
     with connect(place.url) as connection:
         row = connection.queue("emails").core.ring.rows()[0]
-    reading = Reading.of({"url": place.url, "queue": "emails", "table": "history", "rows": row})
+    reading = BatchReadOptions.of({"url": place.url, "queue": "emails", "table": "history", "rows": row})
     with pytest.raises(BadSetting, match="option rows: history does not lie in the rows of a queue"):
         QueueReader(reading, schema_of("history")).partitions()
 

@@ -15,9 +15,9 @@ from astyqueue.clock import SystemClock
 from astyqueue.errors import BadInput, BadSetting
 from astyqueue.protocol.sending.idempotent import BatchRecord
 from astyqueue.spark import connections
-from astyqueue.spark.connections import Pace, looking
+from astyqueue.spark.connections import Pace, open_read_only
 from astyqueue.spark.data_source import AstyqueueSource
-from astyqueue.spark.options import Following, Reading, Sinking, everywhere
+from astyqueue.spark.options import BatchReadOptions, StreamReadOptions, WriteOptions, everywhere
 from astyqueue.spark.pipeline.batch import stretch_options
 from astyqueue.spark.row_mapping import Addressing
 from astyqueue.store import Store
@@ -40,39 +40,41 @@ def test_a_relative_file_is_the_same_file_for_workers_elsewhere(
 
 
 def test_a_moment_is_written_or_so_long_ago(clock: TimeMachine) -> None:
-    reading = Reading.of({**PLACE, "since": "2h", "UNTIL": "2026-11-21T09:00:00+01:00"}, clock)
+    reading = BatchReadOptions.of({**PLACE, "since": "2h", "UNTIL": "2026-11-21T09:00:00+01:00"}, clock)
     assert reading.since == clock.now() - 7_200 * SECOND
     assert reading.until == 1_795_248_000 * SECOND
 
 
 def test_a_stream_begins_now_and_stays_a_minute_behind(clock: TimeMachine) -> None:
-    following = Following.of(PLACE)
-    assert (following.begin(clock.now()), following.lag, following.most) == (clock.now(), 60 * SECOND, None)
-    assert Following.of({**PLACE, "since": "2h"}).begin(clock.now()) == clock.now() - 7_200 * SECOND
+    options = StreamReadOptions.of(PLACE)
+    assert (options.begin(clock.now()), options.lag, options.most) == (clock.now(), 60 * SECOND, None)
+    assert StreamReadOptions.of({**PLACE, "since": "2h"}).begin(clock.now()) == clock.now() - 7_200 * SECOND
     with pytest.raises(BadSetting, match="option since: 'soon' is not a moment"):
-        Following.of({**PLACE, "since": "soon"})
+        StreamReadOptions.of({**PLACE, "since": "soon"})
 
 
 def test_a_moment_without_a_zone_is_refused(clock: TimeMachine) -> None:
     with pytest.raises(BadSetting, match="option since: '2026-11-21T09:00:00' has no time zone"):
-        Reading.of({**PLACE, "since": "2026-11-21T09:00:00"}, clock)
+        BatchReadOptions.of({**PLACE, "since": "2026-11-21T09:00:00"}, clock)
 
 
 def test_a_lag_that_is_no_duration_is_refused_by_its_name() -> None:
     with pytest.raises(BadSetting, match="option lag: 'soon' is not a duration"):
-        Following.of({**PLACE, "lag": "soon"})
+        StreamReadOptions.of({**PLACE, "lag": "soon"})
 
 
 def test_names_of_options_are_read_as_spark_spells_its_own_too() -> None:
-    following = Following.of({**PLACE, "rowsPerBatch": "7", "fail_on_data_loss": "False"})
-    assert (following.most, following.complete) == (7, False)
-    assert Following.of(PLACE).complete
-    assert [Following.of({**PLACE, "failOnDataLoss": word}).complete for word in ("on", "off", "yes", "no")] == [
+    options = StreamReadOptions.of({**PLACE, "rowsPerBatch": "7", "fail_on_data_loss": "False"})
+    assert (options.most, options.complete) == (7, False)
+    assert StreamReadOptions.of(PLACE).complete
+    assert [
+        StreamReadOptions.of({**PLACE, "failOnDataLoss": word}).complete for word in ("on", "off", "yes", "no")
+    ] == [
         True,
         False,
     ] * 2
     with pytest.raises(BadSetting, match="failOnDataLoss='maybe' is not one of true, 1, yes, on, false, 0, no, off"):
-        Following.of({**PLACE, "failOnDataLoss": "maybe"})
+        StreamReadOptions.of({**PLACE, "failOnDataLoss": "maybe"})
 
 
 def asks_any_one(options: dict[str, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> bool:
@@ -86,7 +88,7 @@ def asks_any_one(options: dict[str, str], monkeypatch: pytest.MonkeyPatch, tmp_p
     url = f"sqlite:///{tmp_path}/{len(list(tmp_path.iterdir()))}.db"
     connect(url).queue("emails")
     monkeypatch.setattr(connections, "open_store", opened)
-    looking(Reading.of(options | {"url": url}).place)
+    open_read_only(BatchReadOptions.of(options | {"url": url}).place)
     [relaxed] = asked
     return relaxed
 
@@ -98,7 +100,7 @@ def test_any_one_copy_may_answer_a_read_at_once_but_not_the_pipeline(
     assert not asks_any_one({**PLACE, "consistency": "QUORUM"}, monkeypatch, tmp_path)
     assert not asks_any_one(stretch_options("", "emails", since=0, until=1), monkeypatch, tmp_path)
     with pytest.raises(BadSetting, match="consistency='two' is not one of one, quorum"):
-        Reading.of({**PLACE, "consistency": "two"})
+        BatchReadOptions.of({**PLACE, "consistency": "two"})
 
 
 class Noting(Pace):
@@ -172,7 +174,7 @@ def test_a_stream_that_would_send_all_its_rows_again_in_each_batch_is_refused() 
 
 def test_a_delay_may_be_a_decimal_as_a_number_in_a_statement_is(clock: TimeMachine) -> None:
     schema = StructType([StructField("id", StringType()), StructField("delay", DecimalType(2, 1))])
-    sinking = Sinking.of({**PLACE, "id_column": "id", "delay_column": "delay"}, schema)
+    sinking = WriteOptions.of({**PLACE, "id_column": "id", "delay_column": "delay"}, schema)
     settings = connect("memory://").queue("emails").settings
     addressing = Addressing(settings, sinking, source="nightly", begun=BatchRecord(clock.now(), ended=False))
     [sent] = addressing.of(pa.RecordBatch.from_pylist([{"id": "7", "delay": Decimal("5.5")}]))
@@ -181,7 +183,7 @@ def test_a_delay_may_be_a_decimal_as_a_number_in_a_statement_is(clock: TimeMachi
 
 def test_a_row_whose_body_cannot_be_read_is_named_without_its_body(clock: TimeMachine) -> None:
     schema = StructType([StructField("id", StringType()), StructField("body", StringType())])
-    sinking = Sinking.of({**PLACE, "id_column": "id", "json_column": "body"}, schema)
+    sinking = WriteOptions.of({**PLACE, "id_column": "id", "json_column": "body"}, schema)
     settings = connect("memory://").queue("emails").settings
     addressing = Addressing(settings, sinking, source="nightly", begun=BatchRecord(clock.now(), ended=False))
     rows = pa.RecordBatch.from_pylist([{"id": "7", "body": "{TOPSECRET"}])

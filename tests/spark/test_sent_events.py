@@ -21,7 +21,7 @@ from astyqueue.protocol.steps import Request, Send
 from astyqueue.spark.batch_sender import Outbox
 from astyqueue.spark.connections import Pace
 from astyqueue.spark.history_stream import HistoryStream, Offset
-from astyqueue.spark.options import Following, Sinking
+from astyqueue.spark.options import StreamReadOptions, WriteOptions
 from astyqueue.spark.row_mapping import Addressing
 from astyqueue.spark.schemas import HISTORY, schema_of
 from astyqueue.store import HISTORY as HISTORY_TABLE
@@ -96,7 +96,9 @@ def test_a_load_that_takes_hours_is_seen_by_those_who_read_on_from_a_moment_ago(
         queue = connection.queue(QUEUE, history="all", time_shards=1, concurrency_shards=2)
         now = SystemClock().now()
         assert send(queue, begun=now - 5 * HOUR) == _COUNT
-        stream = HistoryStream(Following.of({"url": place.url, "queue": QUEUE, "lag": "0s"}), schema_of(HISTORY))
+        stream = HistoryStream(
+            StreamReadOptions.of({"url": place.url, "queue": QUEUE, "lag": "0s"}), schema_of(HISTORY)
+        )
         start: Offset = {"until": now, "queue": QUEUE, "buckets": 2}
         end = stream.latestOffset(start, ReadAllAvailable())
         found = [batch for partition in stream.partitions(start, end) for batch in stream.read(partition)]
@@ -135,7 +137,7 @@ def test_what_an_older_version_told_of_at_the_moment_of_its_batch_is_not_told_of
 
 def send(queue: MessageQueue, begun: int | None = None) -> int:
     """As a task of Spark does, with the same rows each time; how many were not there."""
-    sinking = Sinking.of(
+    sinking = WriteOptions.of(
         {"url": "sqlite:///elsewhere.db", "queue": QUEUE, "id_column": "id"},
         StructType([StructField("id", LongType())]),
     )

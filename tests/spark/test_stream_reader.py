@@ -18,7 +18,7 @@ from astyqueue.model.event import Event, Kind
 from astyqueue.protocol.history import record_events
 from astyqueue.spark.errors import HistoryGone
 from astyqueue.spark.history_stream import HistoryStream, Offset
-from astyqueue.spark.options import Following
+from astyqueue.spark.options import StreamReadOptions
 from astyqueue.units import SECOND
 from tests.support.places import Place
 
@@ -36,7 +36,7 @@ def queue(place: Place) -> Iterator[MessageQueue]:
 
 
 def stream(place: Place, **options: str) -> HistoryStream:
-    return HistoryStream(Following.of({"url": place.url, "queue": NAME, "lag": "0s", **options}), ATTEMPT)
+    return HistoryStream(StreamReadOptions.of({"url": place.url, "queue": NAME, "lag": "0s", **options}), ATTEMPT)
 
 
 def at(until: int, buckets: int = 2) -> Offset:

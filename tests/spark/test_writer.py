@@ -18,7 +18,7 @@ from astyqueue.protocol.layout.columns import Type
 from astyqueue.protocol.sending.idempotent import begin_batch
 from astyqueue.protocol.steps import commit, read
 from astyqueue.queue.runtime import new_client
-from astyqueue.spark.options import Sinking
+from astyqueue.spark.options import WriteOptions
 from astyqueue.spark.session import configured
 from astyqueue.spark.writer import BatchSink, Written
 from astyqueue.store import Batch, Slice
@@ -107,7 +107,7 @@ def test_a_query_that_runs_again_sends_what_is_missing(frames: Frames) -> None:
 def written(queue: MessageQueue, url: str, count: int, **options: str) -> int:
     """What Spark has a sink do with a DataFrame in one task; how many messages were put."""
     told = {"url": url, "queue": queue.name, "id_column": "id", **options}
-    sink = BatchSink(Sinking.of(told, StructType([StructField("id", LongType())])))
+    sink = BatchSink(WriteOptions.of(told, StructType([StructField("id", LongType())])))
     done = sink.write(iter([pa.record_batch({"id": list(range(count))})]))
     sink.commit([done])
     assert isinstance(done, Written)

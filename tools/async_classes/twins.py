@@ -88,7 +88,9 @@ TWINS: Final = (
             "store: Store)": "store: AsyncStore, blocking: Store)",
             "they read and write.": "they read and write; `blocking`: for threads.",
             # Other threads carry out what a task awaits: they would wait for a transaction of the loop's thread.
-            "store.refuse_inside if isinstance(store,": "blocking.refuse_inside if isinstance(blocking,",
+            "store.refuse_in_transaction if isinstance(store,": (
+                "blocking.refuse_in_transaction if isinstance(blocking,"
+            ),
             "import Store, TransactionalStore": "import AsyncStore, Store, TransactionalStore",
             "-> Iterator[Event]": "-> AsyncGenerator[Event, None]",
             "-> Iterator[Found]": "-> AsyncGenerator[Found, None]",

@@ -12,7 +12,7 @@ import click
 
 from astyqueue.cli.config import Deliberate
 from astyqueue.cli.context import HowMany, Session, interruption, on_store, refuse_without_yes, yes_option
-from astyqueue.cli.errors import ExitCode, told_how_far
+from astyqueue.cli.errors import ExitCode, errors_with_progress
 from astyqueue.cli.output import body_of, progress_bar
 from astyqueue.cli.params import Moment
 from astyqueue.text import counted
@@ -127,7 +127,7 @@ def redrive(
     with (
         interruption() as interrupted,
         _progress(opened, where, shown=not dry_run and not ids) as bar,
-        told_how_far(far.sentence),
+        errors_with_progress(far.sentence),
     ):
         report = opened.redrive(
             *ids, rate=rate, dry_run=dry_run, force=force, progress=far.shown_by(bar), cancelled=interrupted, **where

@@ -194,8 +194,8 @@ def verify(context: click.Context, /, *, folder: Path, prefix: str, as_json: boo
 def reclaim(*, folder: Path, prefix: str, retain: str | None, ignore_cursors: bool, yes: bool, as_json: bool) -> None:
     """Remove pages of the journal in FOLDER, the oldest first, while no program has it open for writing.
 
-    Without --retain: the pages that every cursor has passed. If all may go, an empty page stays, which has the number
-    of the next record.
+    Without --retain: the pages that every cursor has passed; a journal without cursors needs it. If all may go, an
+    empty page stays, which has the number of the next record.
     """
     from astyqueue.journal import Journal
 

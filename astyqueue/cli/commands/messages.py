@@ -116,7 +116,7 @@ def counts(session: Session, *, queues: tuple[str, ...]) -> None:
     """Count the messages of each QUEUE, or of all queues, by state.
 
     waiting: can be claimed now; delayed: not due yet; in flight: leased by a worker; backing off: failed, will be
-    retried; snoozed: postponed by its handler, at no attempt; parked: no worker that claimed it knows its task;
+    retried; snoozed: put off without spending an attempt; parked: no worker that claimed it knows its task;
     blocked: waits for an earlier message of its group; dead: a dead letter.
 
     If one of all queues cannot be read, the others are counted, and the exit code is 1.
@@ -246,7 +246,7 @@ def clear(session: Session, *, queue: str, yes: bool) -> None:
 def drop(session: Session, *, queue: str, yes: bool) -> None:
     """Delete QUEUE: its messages, dead letters and settings. Its history is kept for as long as history_kept says.
 
-    Stop its producers first: they notice within ten seconds, and what they send until then is in no queue.
+    Stop its producers first: they notice within ten seconds, and no consumer gets what they send until then.
     """
     deletion = session.deletion(queue)
     if not yes:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from astyqueue.cli.commands.spark import paths_told_plainly, spark_session, told_plainly
+from astyqueue.cli.commands.spark import path_errors_as_failures, spark_errors_as_failures, spark_session
 from astyqueue.cli.config import Deliberate
 from astyqueue.cli.context import check_queues, json_option, named, url_option, verbose_option
 from astyqueue.cli.errors import ExitCode, Failure
@@ -141,7 +141,7 @@ def run(
     **options: Any,  # noqa: ANN401 - the other options above
 ) -> None:
     """Run the batch job."""
-    with told_plainly():
+    with spark_errors_as_failures():
         from astyqueue.spark.pipeline.batch import Job, summary
 
     output, place = output_now(as_json=as_json), named(url)
@@ -195,7 +195,7 @@ def stream(
     """Run the stream."""
     from astyqueue.durations import as_microseconds
 
-    with told_plainly():
+    with spark_errors_as_failures():
         from astyqueue.spark.connections import time_of_store
         from astyqueue.spark.pipeline.streaming import Stream
 
@@ -311,7 +311,7 @@ def _report(output: Output, out: Path, to: Path, *, since: date | None = None, u
     if not manifest.load(out).queues:
         message = f"no tables in {out}: create them with astyqueue pipeline run --out {out}"
         raise NotFound(message)
-    with paths_told_plainly():
+    with path_errors_as_failures():
         found = write(out, to, Days(since, until))
     output.listing(found, shown=in_short, as_json=in_short, none=f"the tables in {out} are empty")
     output.done(f"the report is in {to}", {"report": str(to)})

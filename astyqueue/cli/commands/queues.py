@@ -60,9 +60,9 @@ def show(session: Session, *, name: str) -> None:
     history_kept=30d        ... and for how long
     deduplication=7d        how long after it is settled a row of Spark or a message of a spool is not sent again
     max_active_processes=1  how many processes claim at the same time; the others stand by (0: any number) ...
-    permit_lease=15s        ... and take over within this and a second when one of these has died
-    expires=1d              when a message expires that was sent without that, after it is due (0: never) ...
-    expires_cap=7d          ... and the latest moment that a message can request; it bounds how long expired ones lie
+    permit_lease=15s        ... and take over within this time and a second after one of them has died
+    expires=1d              how long after it is due a message expires that was sent without `expires` (0: never) ...
+    expires_cap=7d          ... and the longest time that a message can request; expired ones are then removed in time
     last_value=yes          a message with a key is sent in place of the one that has the key
     max_messages=10000      how many messages the queue may have, about (0: any number) ...
     overflow=drop_oldest    ... and what a send does then: refuse, block, drop_oldest or forward ...
@@ -73,7 +73,7 @@ def show(session: Session, *, name: str) -> None:
     sort_order=ascending    ... or descending ...
     sort_missing=last       ... and others first or last
 
-    An empty value takes overflow_to, sort_header or sort_classes back: sort_header= sort_classes=
+    An empty value clears overflow_to, sort_header or sort_classes: sort_header= sort_classes=
 
     The layout (shards, priorities) is fixed when a queue is created.
     """,

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 @click.group(short_help="List, add and change schedules.")
 def schedules() -> None:
-    """Schedules: messages that a queue sends by itself, when it sends them, and the outcome."""
+    """Schedules: messages that workers send to a queue at set times, and the outcome of the last ones."""
 
 
 def _schedules_of(session: Session, queue: str) -> Schedules:
@@ -124,7 +124,7 @@ def show(session: Session, *, queue: str, name: str) -> None:
 )
 @on_store
 def add(session: Session, *, queue: str, name: str, replace: bool, **options: object) -> None:
-    """Add the schedule NAME to QUEUE, which then sends a message at each occurrence."""
+    """Add the schedule NAME to QUEUE: its workers then send a message at each occurrence."""
     from astyqueue.cli.commands.send import message_of
 
     message = message_of(

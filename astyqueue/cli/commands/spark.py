@@ -14,7 +14,7 @@ import click
 
 from astyqueue.cli.config import Deliberate
 from astyqueue.cli.context import check_queues, interruption, json_option, named, url_option, verbose_option
-from astyqueue.cli.errors import ExitCode, Failure, code_of, is_verbose, told_how_far, trace_if_verbose
+from astyqueue.cli.errors import ExitCode, Failure, code_of, errors_with_progress, is_verbose, trace_if_verbose
 from astyqueue.cli.output import Output, output_now, progress_bar
 from astyqueue.printable import printable_message
 from astyqueue.text import counted
@@ -59,7 +59,7 @@ def _on_spark(function: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(function)
     def command(*arguments: Any, url: str | None, as_json: bool, master: str | None, **options: Any) -> None:  # noqa: ANN401 - the command's own
         start = functools.partial(spark_session, master, name="astyqueue")
-        with told_plainly():
+        with spark_errors_as_failures():
             function(start, named(url), output_now(as_json=as_json), *arguments, **options)
 
     text = "Where Spark runs: local[4], spark://host:7077, or sc://host:15002 for a Connect server. [default: local[*]]"
@@ -214,7 +214,7 @@ def _preview(query: RedriveByQuery, output: Output, queue: str) -> None:
 def _carry_out(query: RedriveByQuery, output: Output, queue: str, **options: Any) -> None:  # noqa: ANN401 - those of the command
     audit = options["audit"] or Path(f"{queue}.redriven.jsonl")
     done: list[RedriveReport] = []
-    with interruption() as interrupted, told_how_far(lambda: _how_far(queue, done, audit)):
+    with interruption() as interrupted, errors_with_progress(lambda: _how_far(queue, done, audit)):
         report = query.carry_out(
             audit, rate=options["rate"], force=options["force"], progress=done.append, cancelled=interrupted
         )
@@ -256,7 +256,7 @@ def _bar(*, shown: bool) -> Iterator[Callable[[Progress], None]]:
 
 
 @contextmanager
-def told_plainly() -> Iterator[None]:
+def spark_errors_as_failures() -> Iterator[None]:
     """Turn errors of Spark into a `Failure` of one sentence; without Spark, say how to install it."""
     try:
         from py4j.protocol import Py4JError
@@ -267,7 +267,7 @@ def told_plainly() -> Iterator[None]:
         message = "this needs Spark: pip install '.[spark]' in a clone of astyqueue"
         raise Failure(message, ExitCode.BAD_INPUT) from error
     try:
-        with paths_told_plainly():
+        with path_errors_as_failures():
             yield
     except (PySparkException, Py4JError) as error:
         trace_if_verbose()
@@ -276,7 +276,7 @@ def told_plainly() -> Iterator[None]:
 
 
 @contextmanager
-def paths_told_plainly() -> Iterator[None]:
+def path_errors_as_failures() -> Iterator[None]:
     """Turn an OSError about a file or folder into a `Failure` that names its path."""
     try:
         yield
@@ -305,7 +305,7 @@ def spark_session(
 
     Spark logs from `level` up, so that each error is printed once and not by Spark. With `-v` it logs all warnings.
     """
-    with told_plainly(), _opened(master, name=name, settings=settings) as spark:
+    with spark_errors_as_failures(), _opened(master, name=name, settings=settings) as spark:
         _set_log_level(spark, "WARN" if is_verbose() else level)
         yield spark
 

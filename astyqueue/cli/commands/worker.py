@@ -52,7 +52,7 @@ def _duration_option(name: str, default: str, text: str, *, least: str = "") -> 
     at once. A second signal releases all messages and exits at once. Neither costs a message an attempt. USR1 logs the
     stacks of all threads; USR2 makes it quiet: it claims no more, and runs on. `astyqueue workers` does so by name.
 
-    With -p, a supervisor starts N processes, and starts those again that die, after a pause that doubles from 1s: to 8s
+    With -p, a supervisor starts N processes, and restarts those that die, after a pause that doubles from 1s: to 8s
     before it gives up, to 60s while the store cannot be reached. It passes signals on to them, and they drain when it
     dies. Its exit code is the greatest of theirs.
 
@@ -145,7 +145,8 @@ def _duration_option(name: str, default: str, text: str, *, least: str = "") -> 
 @click.option(
     "--burst",
     is_flag=True,
-    help="Exit once no message is due or being worked on; delayed messages and those backing off stay.",
+    help="Exit once no message is due or being worked on, and no schedule is due. Messages that are delayed, backing "
+    "off, snoozed, parked or blocked stay, and so do those of paused queues.",
 )
 @click.option("--no-schedule", is_flag=True, help="Neither fire nor register schedules.")
 @click.option(
@@ -195,7 +196,7 @@ def _duration_option(name: str, default: str, text: str, *, least: str = "") -> 
 @click.option(
     "--reload",
     is_flag=True,
-    help="For development: restart when a .py file of the app's package changes. Without -p, that of one process.",
+    help="For development: restart when a .py file of the app's package changes. Without -p it implies -p 1.",
 )
 @click.option(
     "--log-level",
@@ -292,11 +293,11 @@ def _supervise(
     from pathlib import Path
 
     from astyqueue.cli.worker.health_server import HealthServer, with_backlog
-    from astyqueue.cli.worker.supervisor import ProcessSupervisor, SourceWatch, SupervisedBy
+    from astyqueue.cli.worker.supervisor import ProcessSupervisor, SourceWatch, SupervisionOptions
     from astyqueue.durations import as_microseconds
 
     changed = SourceWatch(app).changed if reload else None
-    watched = SupervisedBy(silence=as_microseconds(stall_after), kills=on_stall == "exit", changed=changed)
+    watched = SupervisionOptions(silence=as_microseconds(stall_after), kills=on_stall == "exit", changed=changed)
     supervisor = ProcessSupervisor(processes, watched)
     if health is not None:
         folder = Path(spool) if spool else None

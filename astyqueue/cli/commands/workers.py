@@ -40,8 +40,8 @@ class _ListsByDefault(click.Group):
 def workers() -> None:
     """List the workers of the store, or have them do something. Without a command, it lists them.
 
-    A worker follows a command with its next heartbeat, within 15 seconds. NAME is its name, or the beginning of it if
-    no other begins so.
+    A worker carries out a command at its next heartbeat, by default within 15 seconds. NAME is its name, or a prefix
+    that only its name has.
     """
 
 
@@ -50,8 +50,9 @@ def workers() -> None:
     short_help="List the workers of the store, and what they run.",
     help="""List the worker processes and dispatchers that reported to the store lately, and what they run.
 
-    A worker reports every 15 seconds. One that has not for 45 is marked stale (it was killed, is suspended, or cannot
-    reach the store), and after 180 it is no longer listed. One that ends in order is removed at once.
+    A worker reports at each heartbeat, by default every 15 seconds. After three missed ones it is marked stale (it was
+    killed, is suspended, or cannot reach the store); after twelve it is no longer listed. A worker that ends by itself
+    removes its report at once.
     """,
 )
 @on_store

@@ -18,7 +18,7 @@ _AT_ONCE: Final = 10 * SECOND
 #: A process that has just been started may say nothing for this time, while Python starts.
 _STARTS_WITHIN: Final = 60 * SECOND
 #: One that runs writes every second; on a busy machine a report may come later than that.
-_SPEAKS_WITHIN: Final = 5 * SECOND
+_REPORTS_WITHIN: Final = 5 * SECOND
 
 
 class SupervisedProcess:
@@ -32,7 +32,7 @@ class SupervisedProcess:
         self.restarts_on_change = False
         self.reloads = False
         self.died_at_once = False
-        self.begin_new_row()
+        self.reset_deaths()
         self._command = command
         self._process: subprocess.Popen[bytes] | None = None
         self._pipe: ProcessPipes | None = None
@@ -81,20 +81,20 @@ class SupervisedProcess:
             self._pipe.close()
         self.died_at_once = self._clock.monotonic() - self._started < _AT_ONCE
         if self.code == ExitCode.STORE_UNAVAILABLE:
-            self.useless_lives += 1
+            self.short_lives += 1
         elif self.died_at_once:
-            self.useless_lives += 1
+            self.short_lives += 1
             self.deaths += 1
         else:
-            self.begin_new_row()
+            self.reset_deaths()
         return True
 
-    def begin_new_row(self) -> None:
-        """Count anew the processes in a row that died at once, and those that died at once or found no store.
+    def reset_deaths(self) -> None:
+        """Count anew how many processes, one after the other, died at once, or ended because they found no store.
 
-        One that found no store works once the store does: the pause gets longer, and it does not count as dead.
+        For the latter the pause gets longer, but the supervisor does not give up: they work once the store does.
         """
-        self.useless_lives = self.deaths = 0
+        self.short_lives = self.deaths = 0
 
     def listen(self) -> None:
         """Read what the process says of itself."""
@@ -107,7 +107,7 @@ class SupervisedProcess:
         With less patience, one that starts is given a minute, and one that runs five seconds.
         """
         silent = self._clock.monotonic() - self.heard
-        return silent if silent >= max(patience, _SPEAKS_WITHIN if self._said else _STARTS_WITHIN) else 0
+        return silent if silent >= max(patience, _REPORTS_WITHIN if self._said else _STARTS_WITHIN) else 0
 
     def request(self, stage: Stage, number: int) -> None:
         """Have it drain or stop, or with NONE act on a signal."""

@@ -1,4 +1,4 @@
-"""`astyqueue worker -p N`: starts N worker processes, starts those again that die, and passes signals on to them.
+"""`astyqueue worker -p N`: starts N worker processes, restarts those that die, and passes signals on to them.
 
 The supervisor imports no app and opens no store, so nothing that tasks do can end it. Each process is the same command
 again, with an environment that makes it ignore `-p` wherever that was set.
@@ -61,8 +61,8 @@ class _SignalStream:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SupervisedBy:
-    """What a supervisor looks at: a process is frozen after `silence` (microseconds), and `kills` says whether it ends.
+class SupervisionOptions:
+    """A process counts as frozen after `silence` (microseconds); with `kills` the supervisor then kills it.
 
     `changed` returns a source file that changed since its last call; None: processes are not reloaded.
     """
@@ -117,7 +117,7 @@ def _sources(folder: Path, *, deep: bool) -> Iterator[tuple[Path, int]]:
 class ProcessSupervisor:
     """Runs worker processes until all have ended for good. Use it in the main thread: it handles signals."""
 
-    def __init__(self, count: int, watched: SupervisedBy) -> None:
+    def __init__(self, count: int, watched: SupervisionOptions) -> None:
         """Nothing is started yet."""
         command = [sys.executable, *sys.orig_argv[1:]]
         self._children = [SupervisedProcess(number, command) for number in range(1, count + 1)]
@@ -177,7 +177,7 @@ class ProcessSupervisor:
         elif child.reloads or child.code == ExitCode.AGAIN:
             # One with a limit below what it needs from the start would else be started without a pause.
             pause = 0 if child.reloads or not child.died_at_once else _PAUSE
-            child.begin_new_row()
+            child.reset_deaths()
             child.restart_at = self._clock.monotonic() + pause
         elif self._watched.changed is not None:
             child.restarts_on_change = True
@@ -187,7 +187,7 @@ class ProcessSupervisor:
         elif child.deaths >= _DEATHS:
             self._give_up(child, ExitCode.CHILDREN_DIED, f"{child.deaths} in a row died at once")
         else:
-            pause = min(_LONGEST, _PAUSE << min(max(child.useless_lives - 1, 0), 10))
+            pause = min(_LONGEST, _PAUSE << min(max(child.short_lives - 1, 0), 10))
             child.restart_at = self._clock.monotonic() + pause
             log_event(logging.ERROR, "died", **facts, again_in=length_text(pause))
 

@@ -1,4 +1,4 @@
-"""Between the claimed messages of one queue that wait in this process, and the consumers that pull them.
+"""Hands the claimed messages of one queue that wait in this process to the consumers that pull them.
 
 The manager wakes a consumer only when it has seen a message that this consumer may take, and wakes one for each such
 message. A consumer that was woken, or got a message, stays notified and pulls again without being woken; when it gets

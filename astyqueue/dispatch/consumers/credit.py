@@ -14,7 +14,7 @@ class Credit:
     """
 
     def __init__(self, messages: int = 0, size: int = 0, *, permitted: bool = True) -> None:
-        """At most `messages` messages of together `size` bytes at a time; 0 is without limit."""
+        """At most `messages` messages, of at most `size` bytes together, at a time; 0: no limit."""
         self.interested = permitted
         self._lock = threading.Lock()
         self._listeners: tuple[Callable[[], None], ...] = ()
@@ -42,7 +42,7 @@ class Credit:
             self._listeners = (*self._listeners, listener)
 
     def unlisten(self, listener: Callable[[], None]) -> None:
-        """Call this listener no more, except by a thread that is about to."""
+        """Stop calling this listener; a thread that is reporting a change may still call it once."""
         with self._lock:
             self._listeners = tuple(other for other in self._listeners if other != listener)
 
@@ -75,7 +75,7 @@ class Credit:
         return True
 
     def forget_need(self) -> None:
-        """Ask for no certain size any more: the message that was too large went elsewhere."""
+        """Stop waiting for credit of a certain size: the message that was too large went elsewhere."""
         with self._lock:
             self._short_of = 0
             changed = self._compute()
@@ -90,7 +90,7 @@ class Credit:
         self._report(changed=changed and not silently)
 
     def pause(self) -> None:
-        """Be not interested until `resume`."""
+        """Have no interest until `resume`."""
         self._set(paused=True, permitted=self._permitted)
 
     def resume(self) -> None:
@@ -133,7 +133,7 @@ class RunningLimit:
     __slots__ = ("_held", "_running", "coming", "most")
 
     def __init__(self, most: int | None) -> None:
-        """None is held."""
+        """No message is held yet; with `most` None there is no limit."""
         self.most = most
         self.coming = 0
         self._running = 0

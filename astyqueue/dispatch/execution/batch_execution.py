@@ -39,7 +39,7 @@ class BatchExecutions:
         self._clock = clock
         self._wakeup = Wakeup(clock)
         self._shut = False
-        #: Whether it has deliveries that neither wait nor are under way.
+        #: Whether its slot gathers a batch: deliveries have left the line, and their executions have not begun.
         self.gathers = False
         self._first: BegunExecution | None = None
         # Between batches it has no credit, so that the slot is woken for the next delivery, and not this consumer.

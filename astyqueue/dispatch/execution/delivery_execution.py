@@ -91,7 +91,7 @@ class UnusedLeases:
     """The leases of one queue that expire before a handler is free, and how often that happened to a message."""
 
     def __init__(self, queue: MessageQueue) -> None:
-        """None has expired so far."""
+        """No lease has expired so far."""
         self._retry_policy = queue.retry_policy
         self._postponed: dict[tuple[str, Id], int] = {}
         self._last_due: tuple[Timer | None, int] = (None, 0)

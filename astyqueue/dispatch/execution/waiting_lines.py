@@ -100,15 +100,15 @@ class QueueOptions:
 
     `weight`: its turns while several queues have messages. `threads`: at most this number of slots run its handlers
     (None: all). `backlog`: how many deliveries wait for a slot (None: adapted to how quick the handlers are). `limit`:
-    at most this number of its messages are in this process at the same time, whatever runs them (None: no limit). One
-    that is `followed` was found by a pattern, and leaves when it is dropped.
+    at most this number of its messages are in this process at the same time, whatever runs them (None: no limit). A
+    queue `from_pattern` was found by a pattern, and leaves when it is dropped.
     """
 
     weight: int = 1
     threads: int | None = None
     backlog: int | None = None
     limit: int | None = None
-    followed: bool = False
+    from_pattern: bool = False
 
 
 class WaitingLines:
@@ -144,7 +144,7 @@ class WaitingLines:
         self._prefetches: dict[LineKey, AdaptivePrefetch] = {Kind.THREAD: prefetch}
         for key in registry.lines:
             # A batch handler has a thread in each of its queues: in those of a pattern only once it has a message.
-            if not (options.followed and registry.batch_of(key)):
+            if not (options.from_pattern and registry.batch_of(key)):
                 self._line(key)
 
     def _line(self, key: LineKey) -> WaitingLine:
@@ -196,7 +196,7 @@ class WaitingLines:
 
     @property
     def gathers(self) -> bool:
-        """Whether a batch handler's deliveries neither wait nor are under way."""
+        """Whether a slot gathers a batch: its deliveries have left the line, and their executions have not begun."""
         return any(isinstance(line.executions, BatchExecutions) and line.executions.gathers for line in self)
 
     @property

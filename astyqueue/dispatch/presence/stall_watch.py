@@ -94,8 +94,8 @@ class StallWatch:
     def _progressed(self, running: Sequence[RunningTask]) -> bool:
         """Whether a handler began or ended since the last look.
 
-        A claim does not count: messages that no slot is free for are given back and claimed again. With a free slot of
-        each kind, one that was delivered before does, as it comes from a handler that failed.
+        A claim does not count: the process gives back messages that no slot is free for, and claims them again. While
+        each kind of slot has a free one, a redelivery does, because it comes from a handler that failed.
         """
         before, self._consumed = self._consumed, {}
         progressed = running != self._ran

@@ -144,7 +144,7 @@ class Functions:
     """The functions that this process was asked to run, by their addresses."""
 
     def __init__(self) -> None:
-        """None was imported."""
+        """No function was imported yet."""
         self._found: dict[str, Handler] = {}
 
     def at(self, address: str) -> Handler:

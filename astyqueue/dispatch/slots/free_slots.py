@@ -42,7 +42,7 @@ class FreeSlots:
         return f"<FreeSlots: {self._free} free, {self._promised} promised, {len(self._refused)} queues refused>"
 
     def add_free(self, slots: int = 1) -> None:
-        """This number of slots more have nothing to do: the next queues that were refused may claim."""
+        """Count this number of slots as free, too, and have the next queues claim that were refused."""
         with self._lock:
             self._free += slots
             offered = self._offered()
@@ -110,7 +110,7 @@ class FreeSlots:
         heapq.heappush(self._refused, (queue.position, next(self._numbers), queue))
 
     def _usable(self, queue: ClaimCredit) -> int:
-        """How many free slots this queue may use: one at first, where others may need them, until it had messages."""
+        """How many free slots this queue may use: beside other queues only one, until it has had messages."""
         left = self._left(besides=queue) if self._free else 0
         if not queue.known and self._queues > 1:
             left = min(left, 1)

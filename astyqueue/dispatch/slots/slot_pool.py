@@ -148,7 +148,7 @@ class SlotPool:
                 return
             for slot in self._slots:
                 slot.consumer.remove_queue(manager)
-            # All at first: a slot that goes on while this looks either is seen, or finds itself here and says so.
+            # All slots at first: one that goes on meanwhile is seen by the loop below, or removes itself in `_goes_on`.
             busy = self._leaving[manager] = {*self._slots}
             for slot in self._slots:
                 if slot.rests or slot.line not in (None, line):

@@ -53,8 +53,9 @@ class ClaimResult:
     """The result of a claim. `suspect`: a suspect message waits for a process without leases. `more`: the row has more.
 
     `buried`: messages dead-lettered by the claim; `lapsed`: messages whose lease had expired; `superseded`: those of
-    them that it deleted, because other messages have their keys. `unlocked`: the commit
-    deleted the columns of the row lock. `previous_owner`: the process whose row lease the claim ended, or empty.
+    them that it deleted, because other messages have their keys. `committed`: a commit of
+    the claim was applied, so the columns of the row lock are deleted too. `previous_owner`: the process whose row lease
+    the claim ended, or empty.
     """
 
     claims: list[Claim] = field(default_factory=list)
@@ -68,7 +69,7 @@ class ClaimResult:
     refused: int = 0
     more: bool = False
     suspect: bool = False
-    unlocked: bool = False
+    committed: bool = False
     previous_owner: str = ""
 
 
@@ -87,7 +88,7 @@ def claim(
     """
     claiming = _Claiming(process, snapshot, request, list(settling), into or ClaimResult())
     try:
-        if claiming.settling > _CHANGES or any(map(_elsewhere, settling)):
+        if claiming.settle_columns > _CHANGES or any(map(_elsewhere, settling)):
             yield from claiming.settle_alone()
         if not (yield from claiming.until_applied()):
             yield from claiming.settle_alone()
@@ -128,7 +129,7 @@ class _Claiming(HeaderCommits[_ClaimCommit]):
     unanswered: UnansweredCommits[_ClaimCommit] = field(init=False, default_factory=UnansweredCommits)
 
     @property
-    def settling(self) -> int:
+    def settle_columns(self) -> int:
         """Columns that the settles would change in the claim's commit."""
         return sum(columns_changed_by(settlement.outcomes) for settlement in self.waiting)
 
@@ -166,7 +167,7 @@ class _Claiming(HeaderCommits[_ClaimCommit]):
             self.snapshot,
             self.request,
             settling=settle_plans,
-            dead_letters_left=_CHANGES - self.settling,
+            dead_letters_left=_CHANGES - self.settle_columns,
         )
         self.claimed.more, self.claimed.suspect = claim_plan.more, claim_plan.suspect
         if not claim_plan.anything and not any(part.sooner for part in settle_plans):
@@ -285,7 +286,7 @@ class _Claiming(HeaderCommits[_ClaimCommit]):
             self.snapshot.settled(part.timer_change)
             self.claimed.settled[part.timer.name] = SettleResult([part])
         self.claimed.lapsed += claim_plan.lapsed(timer for timer, _ in plan.successors)
-        self.claimed.unlocked = True
+        self.claimed.committed = True
         self.claimed.claims += plan.claims
         self.claimed.at_most_once += claim_plan.at_most_once
         self.claimed.dead += len(claim_plan.dead)

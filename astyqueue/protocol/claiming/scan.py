@@ -81,15 +81,15 @@ def scan_row(
         yield from _take_suspect(snapshot, claim_plan, due.suspects)
         return claim_plan
     for late in snapshot.scans.late(now):
-        yield from _late(snapshot, claim_plan, late)
-    again = due.by_level
+        yield from _scan_late(snapshot, claim_plan, late)
+    redeliveries = due.by_level
     served = yield from _share_of_parked(snapshot, claim_plan, due.parked)
-    waiting = yield from _levels_with_work(snapshot, now, _with_room(claim_plan.room, snapshot.levels, again))
-    for level in sorted({*waiting, *again}, reverse=True):
-        yield from _again(snapshot, claim_plan, again.get(level, []))
+    waiting = yield from _levels_with_work(snapshot, now, _with_room(claim_plan.room, snapshot.levels, redeliveries))
+    for level in sorted({*waiting, *redeliveries}, reverse=True):
+        yield from _redeliver(snapshot, claim_plan, redeliveries.get(level, []))
         if level in waiting:
-            yield from _fresh(snapshot, claim_plan, level)
-    yield from _again(snapshot, claim_plan, due.parked[served:])
+            yield from _scan_waiting(snapshot, claim_plan, level)
+    yield from _redeliver(snapshot, claim_plan, due.parked[served:])
     claim_plan.more |= claim_plan.room <= 0 or due.has_more or claim_plan.waiting > 0
     if claim_plan.full and claim_plan.room > 0:  # more messages can be passed only when blocked ones have become free
         claim_plan.more = False
@@ -108,7 +108,7 @@ def _due(snapshot: RowSnapshot, claim_plan: ClaimPlan, settling: Sequence[Settle
 def _share_of_parked(snapshot: RowSnapshot, claim_plan: ClaimPlan, parked: list[Redelivery]) -> Steps[int]:
     """Plan parked messages up to a tenth of the room; if that is none, one in every tenth commit of the row."""
     share = min(len(parked), claim_plan.room // _PARKED or int(claim_plan.known.decoded.version % _PARKED == 0))
-    yield from _again(snapshot, claim_plan, parked[:share])
+    yield from _redeliver(snapshot, claim_plan, parked[:share])
     return share
 
 
@@ -130,15 +130,15 @@ def _take_suspect(snapshot: RowSnapshot, claim_plan: ClaimPlan, suspects: list[R
         claim_plan.more = True
         first = suspects[0]
         claim_plan.room = min(1, claim_plan.room)
-        yield from _again(snapshot, claim_plan, [first._replace(part=(first.timer.name, 0))])
+        yield from _redeliver(snapshot, claim_plan, [first._replace(part=(first.timer.name, 0))])
     claim_plan.room = 0
 
 
-def _with_room(room: int, levels: int, again: Mapping[int, Sequence[Redelivery]]) -> list[int]:
+def _with_room(room: int, levels: int, redeliveries: Mapping[int, Sequence[Redelivery]]) -> list[int]:
     """The priorities, highest first, down to the first whose redeliveries leave no room for waiting messages."""
     reached: list[int] = []
     for level in reversed(range(levels)):
-        room -= len(again.get(level, ()))
+        room -= len(redeliveries.get(level, ()))
         if room <= 0:
             break
         reached.append(level)
@@ -165,16 +165,16 @@ def _levels_with_work(snapshot: RowSnapshot, now: int, asked: Sequence[int]) -> 
     return levels - empty
 
 
-def _again(snapshot: RowSnapshot, claim_plan: ClaimPlan, due: list[Redelivery]) -> Steps[None]:
+def _redeliver(snapshot: RowSnapshot, claim_plan: ClaimPlan, due: list[Redelivery]) -> Steps[None]:
     """Plan redeliveries while there is room. Those that must wait use up none, so where some were, others follow."""
     rest, waiting = due, -1
     while rest and claim_plan.room > 0 and waiting < claim_plan.waiting:
         waiting, reach = claim_plan.waiting, claim_plan.room + claim_plan.waiting
-        yield from _again_in(snapshot, claim_plan, rest[:reach])
+        yield from _redeliver_batch(snapshot, claim_plan, rest[:reach])
         rest = rest[reach:]
 
 
-def _again_in(snapshot: RowSnapshot, claim_plan: ClaimPlan, wanted: list[Redelivery]) -> Steps[None]:
+def _redeliver_batch(snapshot: RowSnapshot, claim_plan: ClaimPlan, wanted: list[Redelivery]) -> Steps[None]:
     while wanted and (limit := claim_plan.fits(snapshot.sizes)):
         part, wanted = wanted[:limit], wanted[limit:]
         present = yield from _read_by_name(
@@ -193,7 +193,7 @@ def _read_by_name(snapshot: RowSnapshot, claim_plan: ClaimPlan, names: Iterable[
     return present
 
 
-def _fresh(snapshot: RowSnapshot, claim_plan: ClaimPlan, level: int) -> Steps[None]:
+def _scan_waiting(snapshot: RowSnapshot, claim_plan: ClaimPlan, level: int) -> Steps[None]:
     """Plan waiting messages of one priority from the head on; large ones are read a few at a time, up to the budget."""
     left = claim_plan.room
     while left > 0 and (limit := min(left + len(claim_plan.blocked), claim_plan.fits(snapshot.sizes))):
@@ -242,7 +242,7 @@ def _read_slice(snapshot: RowSnapshot, wanted: Slice, now: int, *, whole: bool =
     return through
 
 
-def _late(snapshot: RowSnapshot, claim_plan: ClaimPlan, scan: int) -> Steps[None]:
+def _scan_late(snapshot: RowSnapshot, claim_plan: ClaimPlan, scan: int) -> Steps[None]:
     """One late scan: read ids only, behind the first scan's position, and plan the messages that landed there since.
 
     If the claim has no room for all of them, or a page is full, the next claim scans again at once: they come before

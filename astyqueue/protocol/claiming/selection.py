@@ -20,7 +20,8 @@ from astyqueue.protocol.row.timer_index import TimerIndex
 from astyqueue.store import Column, Name
 from astyqueue.units import SECOND
 
-#: Plain sends carry a write time an hour back. With a clock further ahead than this, the send could win over its ack.
+#: A sender stamps a plain send by its own clock, an hour back. If that clock is further ahead than this (microseconds),
+#: the send may have a later stamp than the ack that deletes the message, which would then come back.
 AHEAD_AT_MOST: Final = 50 * 60 * SECOND
 #: Why an expired message is a dead letter.
 EXPIRED: Final = "it was not handed out before the moment it expires"

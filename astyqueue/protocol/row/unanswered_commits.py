@@ -23,7 +23,7 @@ class UnansweredCommits(Generic[P]):
     __slots__ = ("_expects", "_tried", "error", "late")
 
     def __init__(self) -> None:
-        """None, so far."""
+        """Start without commits."""
         self.error: OutcomeUnknown | None = None
         self.late: P | None = None
         self._expects: bytes | None = None

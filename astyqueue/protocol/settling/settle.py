@@ -229,10 +229,10 @@ def _attempt(
 def traces_of(row: str, settle_plan: SettlePlan) -> Steps[dict[Id, type[Outcome]]]:
     """The outcomes that a commit of unknown outcome has left in the store, by their traces.
 
-    A timer that is gone proves nothing: its messages may have been claimed again. Proof are dead letters that carry
-    this claim, timers with names drawn at random, and marks in the current timer; also messages that are gone, unless
-    another one that the same commit would have deleted is still there, or a removed mark that it would have left is
-    missing: then another process has cleared them.
+    A timer that is gone proves nothing: its messages may have been claimed again. What proves the commit: dead letters
+    that carry this claim, timers with names drawn at random, and marks in the current timer; also messages that are
+    gone, unless another one that the same commit would have deleted is still there, or a removed mark that it would
+    have left is missing: then another process has cleared them.
     """
     moved = {timer.name: timer for timer in (*settle_plan.moved, *settle_plan.sooner)}
     deleted = (*settle_plan.acked, *settle_plan.dropped)

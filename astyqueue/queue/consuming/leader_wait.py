@@ -38,7 +38,7 @@ class LeaderWait:
             yield Rest(me, self._within(min(self.work.outcomes.next_event(), event), until))
 
     def _idle(self, now: int) -> bool:
-        """Whether there is nothing to do before the next moment known, unless a notice or its turn wakes the queue."""
+        """Whether the leader has no work before the next moment it knows of, unless a notice or a turn wakes it."""
         if self.work.leases.leased_count or self.work.recorder.history.has_noted or not self.work.outcomes.settled():
             return False
         return self.work.scheduler.activity.idle if self._paused else self.work.scheduler.at_rest(now)

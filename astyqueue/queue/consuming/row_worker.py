@@ -165,7 +165,7 @@ class RowWorker:
             raise
         if claimed is None:
             return
-        yield from self._announce_outcomes(row, announcement, current=claimed.unlocked)
+        yield from self._announce_outcomes(row, announcement, current=claimed.committed)
         if (yield from self.expiry.visit(row.name)):
             self.scheduler.report_changed(row.name)
 

@@ -177,7 +177,9 @@ class SettleBuffer:
         """The acks in a row before which follow-ups must be sent: they are committed when those are `ready`."""
         with self._lock:
             self._sort_in()
-            followed = [pending for lease, pending in self._pending.items() if lease.followed and lease.row == row]
+            followed = [
+                pending for lease, pending in self._pending.items() if lease.has_follow_ups and lease.row == row
+            ]
             return [one for pending in followed for one in pending.values() if not _is_ready(one)]
 
     def refuse(self, delivery: BaseDelivery, error: AstyqueueError, now: int) -> None:
@@ -202,11 +204,7 @@ class SettleBuffer:
             waiting = [(lease, pending) for lease, pending in self._pending.items() if lease.row == row]
             found = [(lease, self._outcomes(lease, pending, now)) for lease, pending in waiting]
             events = [
-                event
-                for lease, pending in waiting
-                for one in pending.values()
-                if not lease.followed or _is_ready(one)
-                for event in one.events
+                event for lease, pending in waiting for one in _ready(lease, pending).values() for event in one.events
             ]
         return [(lease, outcomes) for lease, outcomes in found if outcomes], events
 
@@ -214,14 +212,12 @@ class SettleBuffer:
         """The outcomes that wait for a lease; if it is to be renewed, all its other messages are extended alike."""
         extension = self._renewals.get(lease)
         if extension is None:
-            return {
-                id_: pending.outcome for id_, pending in waiting.items() if not lease.followed or _is_ready(pending)
-            }
+            return {id_: pending.outcome for id_, pending in _ready(lease, waiting).items()}
         for id_, pending in waiting.items():
             if isinstance(pending.outcome, Extend) and pending.outcome.until < extension.until:
                 waiting[id_] = pending._replace(outcome=extension)
         outcomes: dict[Id, Outcome] = dict.fromkeys(lease.to_be_renewed(now), extension)
-        outcomes.update({id_: one.outcome for id_, one in waiting.items() if not lease.followed or _is_ready(one)})
+        outcomes.update({id_: one.outcome for id_, one in _ready(lease, waiting).items()})
         if not outcomes:
             self._end_renewal(lease)
         return outcomes
@@ -259,7 +255,7 @@ class SettleBuffer:
             raise
         finally:
             self._concluding = False
-        return _followed(committed, gone) if lease.followed else []
+        return _follow_ups_of(committed, gone) if lease.has_follow_ups else []
 
     def _remove(self, lease: Lease, committed: Iterable[PendingOutcome]) -> None:
         """Remove committed outcomes; later ones of the lease are sorted again, as their deliveries may have moved."""
@@ -282,13 +278,18 @@ class SettleBuffer:
         return min(self._flush_at, self._leases.next_renewal)
 
 
+def _ready(lease: Lease, waiting: dict[Id, PendingOutcome]) -> dict[Id, PendingOutcome]:
+    """Those of the outcomes of a lease before which nothing must be written."""
+    return {id_: one for id_, one in waiting.items() if _is_ready(one)} if lease.has_follow_ups else waiting
+
+
 def _is_ready(pending: PendingOutcome) -> bool:
     """Whether nothing must be written before an outcome."""
     follow_ups = pending.delivery.follow_ups
     return follow_ups is None or follow_ups.ready or not isinstance(pending.outcome, Ack)
 
 
-def _followed(committed: Iterable[PendingOutcome], gone: set[Id]) -> list[FollowUps]:
+def _follow_ups_of(committed: Iterable[PendingOutcome], gone: set[Id]) -> list[FollowUps]:
     """The follow-ups of acks, except of those that were lost."""
     return [
         one.delivery.follow_ups

@@ -37,7 +37,7 @@ class Lease:
     """A lease of this process: its current timer and its unsettled deliveries.
 
     `since` and `renew_at` are microseconds since 1970; `unanswered` are settle commits whose outcome is unknown;
-    `followed`: a delivery under it has follow-ups. `grouped`: one of its messages is in a group.
+    `has_follow_ups`: a delivery under it has some. `grouped`: one of its messages is in a group.
     """
 
     row: str
@@ -47,7 +47,7 @@ class Lease:
     renew_at: int = NEVER
     unanswered: list[SettlePlan] = field(default_factory=list)
     since: int = 0
-    followed: bool = False
+    has_follow_ups: bool = False
     grouped: bool = field(init=False)
 
     def __post_init__(self) -> None:
@@ -200,7 +200,7 @@ class BaseDelivery:
     def take_over(self, follow_ups: FollowUps | None) -> None:
         """Send these when it is acked: its own, or those of an earlier delivery of the message to this process."""
         if follow_ups is not None and self.lease is not None:
-            self.follow_ups, self.goes_alone, self.lease.followed = follow_ups, False, True
+            self.follow_ups, self.goes_alone, self.lease.has_follow_ups = follow_ups, False, True
 
     @property
     def due_us(self) -> int:
@@ -285,7 +285,7 @@ def _parted(lease: Lease, timer: Timer) -> Lease:
     parted = Lease(
         lease.row, timer, lease.duration, renew_at=lease.renew_at, unanswered=lease.unanswered, since=lease.since
     )
-    parted.followed = lease.followed
+    parted.has_follow_ups = lease.has_follow_ups
     for entry in timer.entries:
         if delivery := lease.deliveries.pop(entry.id, None):
             delivery.lease = parted

@@ -299,7 +299,7 @@ class HeaderPoller:
     def when_out_of_work(self, now: int) -> Steps[None]:
         """With nothing to do here, read the doorbell more often, and request a row if this process should have more.
 
-        It is one of a process that has too many, or one in which our claims fail.
+        The row is one of a process that has too many, or one in which the claims of this process fail.
         """
         if self.has_work:
             self.has_work = False

@@ -58,9 +58,10 @@ class WakeReason(Enum):
 class QueueActivity:
     """Whether one queue is in use in this process.
 
-    Any thread reports use (`used`); the watch wakes the queue, and its leader takes the reasons. `idle` is set by the
-    leader; `was_used`: something was learned since, maybe more than a minute ago, if no consumer was there meanwhile;
-    `turn`: a catch-up poll is due but waits for credit; `must_poll_all`: poll every row, notices were missed.
+    Any thread reports use (`used`); the watch wakes the queue, and its leader takes the reasons. The leader sets
+    `idle`. `was_used`: a thread called `used` since then, however long ago. `turn`: the queue has its turn, and the
+    leader has not made the catch-up poll yet, for want of credit. `must_poll_all`: the watch has missed notices, so the
+    leader must poll every row.
     `last_traffic` is the time of the last send or claim here, or of the notice that woke the idle queue, in
     microseconds since 1970.
     """
@@ -157,7 +158,7 @@ class ActivityWatch:
     Of the leaders that rest, one watches: its rests end at the next read of the log, and it wakes the queues that are
     named there. When it has other work, another of them is woken to watch.
 
-    It keeps no queue: a program may open one for each of its requests, and close none.
+    It refers to queues weakly: a program may open one for each of its requests, and close none.
     """
 
     def __init__(self, clock: Clock) -> None:

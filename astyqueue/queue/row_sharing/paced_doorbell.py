@@ -21,7 +21,7 @@ from astyqueue.store import Batch, Column, Slice
 from astyqueue.units import BEGINNING, NEVER, SECOND, MonotonicUs
 
 #: After a ring this process does not ring again for five milliseconds; rows sent to meanwhile go into its next ring.
-_SPEAKS_FOR: Final = SECOND // 200
+_RING_INTERVAL: Final = SECOND // 200
 #: A send takes this long at most, so a row whose time shard ended longer ago is not rung for.
 _LONGEST_SEND: Final = 60 * SECOND
 #: A notice stands for what this process does in the queue within ten seconds of it.
@@ -29,7 +29,7 @@ _NOTICE_FOR: Final = 10 * SECOND
 #: After an error of the store the next notice waits a second, so that not every send waits for that error too.
 _NOTICE_AGAIN: Final = SECOND
 #: The pause after a ring was read until all current rows are probed once more, for sends just after it.
-_ECHO: Final = 3 * SECOND // 100
+_SECOND_PROBE_AFTER: Final = 3 * SECOND // 100
 #: (time since the last traffic here, least pause between two reads of the doorbell, the same pause in multiples of the
 #: duration of a read): up to a second, up to a minute, and longer, while the queue is in use elsewhere. The multiple
 #: keeps a distant store from being read all the time.
@@ -64,7 +64,7 @@ class PacedDoorbell:
         self._cells: doorbell.DoorbellCells | None = None
         self._next = self._read_at = BEGINNING
         self._cost = 0
-        self._echo: MonotonicUs | None = None
+        self._second_probe_at: MonotonicUs | None = None
 
     def __repr__(self) -> str:
         """The queue, and how many rows its next ring will name besides its own."""
@@ -133,7 +133,7 @@ class PacedDoorbell:
         places = {place for row in rows if (place := place_of(row, now)) is not None}
         with self._lock:
             self._unrung |= places
-            if not self._unrung or self._clock.monotonic() < self._rung + _SPEAKS_FOR:
+            if not self._unrung or self._clock.monotonic() < self._rung + _RING_INTERVAL:
                 return set()
             self._rung = self._clock.monotonic()
             named, self._unrung = self._unrung, set()
@@ -159,7 +159,7 @@ class PacedDoorbell:
 
     def expect_ring(self) -> None:
         """Have the next read, at once, name all current rows: a ring may have come while the doorbell was not read."""
-        self._echo = self._clock.monotonic()
+        self._second_probe_at = self._clock.monotonic()
 
     @property
     def was_read(self) -> bool:
@@ -169,7 +169,7 @@ class PacedDoorbell:
     @property
     def next_time(self) -> MonotonicUs:
         """The monotonic moment of the next read."""
-        return self._next if self._echo is None else min(self._next, self._echo)
+        return self._next if self._second_probe_at is None else min(self._next, self._second_probe_at)
 
     def set_pace(self, quiet: int, *, has_work: bool) -> None:
         """Set the moment of the next read; `quiet` is the time since the last traffic, in microseconds.
@@ -182,9 +182,9 @@ class PacedDoorbell:
     def read(self, *also: Slice) -> Steps[tuple[DoorbellNews, list[list[Column]]]]:
         """Read what is new at the doorbell, and the columns of other slices in the same request."""
         began = self._clock.monotonic()
-        echo = self._echo is not None and began >= self._echo
-        if echo:
-            self._echo = None  # also if the read fails: it must not be repeated at once
+        second_probe = self._second_probe_at is not None and began >= self._second_probe_at
+        if second_probe:
+            self._second_probe_at = None  # also if the read fails: it must not be repeated at once
         try:
             cells, *found = yield from read(doorbell.cells(self._ring.queue), *also)
         finally:
@@ -195,14 +195,14 @@ class PacedDoorbell:
         self._cells = current
         wanted = current.wanted if current.wanted != before.wanted else None
         rung = current.bell != before.bell
-        places = self._places(current.bell if rung else None, began, echo=echo)
+        places = self._places(current.bell if rung else None, began, second_probe=second_probe)
         return DoorbellNews(places, doorbell.rebalance_request_in(wanted) if wanted else None, rung), found
 
-    def _places(self, rung: bytes | None, now: MonotonicUs, *, echo: bool) -> set[int]:
+    def _places(self, rung: bytes | None, now: MonotonicUs, *, second_probe: bool) -> set[int]:
         everywhere = set(range(self._ring.width))
         if rung is None:
-            return everywhere if echo else set()
-        if self._echo is None:
-            self._echo = now + _ECHO
+            return everywhere if second_probe else set()
+        if self._second_probe_at is None:
+            self._second_probe_at = now + _SECOND_PROBE_AFTER
         named = doorbell.rows_rung(rung)
-        return everywhere if echo or named is None else named & everywhere
+        return everywhere if second_probe or named is None else named & everywhere

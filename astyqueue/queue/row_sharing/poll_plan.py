@@ -47,9 +47,9 @@ _AGAIN_BY: Final = (0.8, 0.95)
 class PollPlan:
     """The moment of the next poll of each row. `current` are the rows that are written to now.
 
-    Rows *just ended* if their time shard did since this process last looked at the queue, or in the minute before that:
-    it may have been suspended, or have had other queues to look at. As no notice names a row, and the bell is about
-    current ones, what was sent to them is found by polls.
+    A row has *just ended* if its time shard ended after this process last looked at the queue, or in the minute before:
+    the process may have been suspended, or have had other queues to look at. As no notice names a row, and the bell is
+    about current ones, what was sent to them is found by polls.
     """
 
     def __init__(self, ring: Ring, rows: Iterable[str], activity: QueueActivity, clock: Clock) -> None:

@@ -36,7 +36,7 @@ _SPREAD: Final = 4 * 60 * SECOND
 _LATER: Final = 5 * 60 * SECOND
 #: A rescan without a sign of progress for five minutes counts as abandoned; a live one writes a sign every minute.
 _DEAD: Final = 5 * 60 * SECOND
-_SAYS: Final = 60 * SECOND
+_PROGRESS_EVERY: Final = 60 * SECOND
 #: The pause between two pages: claims and settles have their turn.
 _PAUSE: Final = SECOND // 20
 #: Ordinary scans find messages younger than this.
@@ -163,7 +163,7 @@ class RescanScheduler:
             done = LastRescan(going.began)
             self._agenda.set(rescan.row, due(self._ring, rescan.row, done) + self._up_to(_LATER))
             yield from write_last_rescan(rescan.row, done)
-        elif now - going.said >= _SAYS:
+        elif now - going.said >= _PROGRESS_EVERY:
             going.said = now
             yield from write_last_rescan(rescan.row, going.before._replace(going=now))
 

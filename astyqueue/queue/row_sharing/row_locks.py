@@ -69,7 +69,7 @@ class RowLocks:
         """Claim, and delete the lock's columns unless the claim did; if these steps are cancelled, they expire."""
         unlocked = False
         try:
-            unlocked = (yield from take(handle)).unlocked
+            unlocked = (yield from take(handle)).committed
         except Exception:
             yield from _free(row, handle)
             raise

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that all of Spar
 from astyqueue.clock import Clock, SystemClock, instant
 from astyqueue.durations import Duration, as_microseconds, instant_of
 from astyqueue.model.event import Kind
-from astyqueue.spark.connections import looking, time_of_store
+from astyqueue.spark.connections import open_read_only, time_of_store
 from astyqueue.spark.errors import check_kept
 from astyqueue.spark.options import Place, everywhere
 from astyqueue.spark.pipeline import manifest as manifests
@@ -130,7 +130,9 @@ class Job:
 
         "Now" is the store's, by which events are dated, unless there is a `clock`.
         """
-        kept = {queue: looking(Place(everywhere(url), queue)).settings.behaviour.history_kept_us for queue in queues}
+        kept = {
+            queue: open_read_only(Place(everywhere(url), queue)).settings.behaviour.history_kept_us for queue in queues
+        }
         now = clock.now if clock else partial(time_of_store, url, kept)
         return self._run_alone(partial(events, self._spark, url), kept, span or Span(), now)
 

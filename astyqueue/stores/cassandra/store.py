@@ -17,7 +17,7 @@ from astyqueue.store import Batch, Column, Expectation, Outcome, Spread, Wanted
 from astyqueue.stores.cassandra.connection.cluster import connect
 from astyqueue.stores.cassandra.connection.settings import ANY_ONE, Address, Levels
 from astyqueue.stores.cassandra.requests.attempt import RequestSteps, carried_out
-from astyqueue.stores.cassandra.requests.client import Conversation
+from astyqueue.stores.cassandra.requests.client import PreparedSession
 from astyqueue.stores.cassandra.requests.loop_requests import LoopRequests
 from astyqueue.stores.cassandra.requests.speculation import Counters
 from astyqueue.stores.fork_hooks import HeldLocks, call_at_forks
@@ -66,11 +66,11 @@ class CassandraStore:
         self._held = HeldLocks()
         self._closed = False
         self._session: Session | None = None
-        self._conversation: Conversation | None = None
+        self._prepared_session: PreparedSession | None = None
         self._of_parent: list[object] = []
         self._for_tasks = AsyncCassandraStore(self)
         try:
-            self.conversation()
+            self.prepared_session()
         except BaseException:
             self.close()
             raise
@@ -86,15 +86,15 @@ class CassandraStore:
 
     def read(self, wanted: tuple[Wanted, ...], *, exact: bool = False) -> list[list[Column]]:
         """See `Store.read`."""
-        return carried_out(self.conversation().read(wanted, exact=exact))
+        return carried_out(self.prepared_session().read(wanted, exact=exact))
 
     def send(self, batch: Batch, *more: Batch) -> None:
         """See `Store.send`; all batches are sent at once."""
-        carried_out(self.conversation().send((batch, *more)))
+        carried_out(self.prepared_session().send((batch, *more)))
 
     def commit(self, batch: Batch, expects: tuple[Expectation, ...]) -> Outcome:
         """See `Store.commit`."""
-        return carried_out(self.conversation().commit(batch, expects))
+        return carried_out(self.prepared_session().commit(batch, expects))
 
     def as_async(self) -> AsyncCassandraStore:
         """See `AsyncCapableStore`."""
@@ -103,13 +103,13 @@ class CassandraStore:
     @property
     def counters(self) -> Counters:
         """The number of requests in the current session, and of those that were repeated at a further node."""
-        return self.conversation().counters
+        return self.prepared_session().counters
 
     def close(self) -> None:
         """End the session if this store made it; a request in flight may fail as if the cluster were down."""
         self._closed = True
         with self._guard:
-            session, self._session, self._conversation, self._lent = self._session, None, None, None
+            session, self._session, self._prepared_session, self._lent = self._session, None, None, None
         if session is not None:
             session.cluster.shutdown()
 
@@ -120,33 +120,33 @@ class CassandraStore:
     def after_fork(self, *, child: bool) -> None:
         """The child reconnects. It keeps the copied session and never uses it: its sockets belong to the parent."""
         if child:
-            self._of_parent += [self._session, self._conversation, self._lent]
-            self._session = self._conversation = self._lent = None
+            self._of_parent += [self._session, self._prepared_session, self._lent]
+            self._session = self._prepared_session = self._lent = None
         self._held.release()
 
-    def conversation(self) -> Conversation:
+    def prepared_session(self) -> PreparedSession:
         """What requests are made with; connects if this process has not, which blocks for seconds at most."""
-        return self._conversation or self._connect()
+        return self._prepared_session or self._connect()
 
     @property
-    def conversation_if_connected(self) -> Conversation | None:
+    def prepared_session_if_connected(self) -> PreparedSession | None:
         """What requests are made with; None if the next one has to connect, or fails because the store was closed."""
-        return self._conversation
+        return self._prepared_session
 
-    def _connect(self) -> Conversation:
+    def _connect(self) -> PreparedSession:
         with self._guard:
             if self._closed:
                 message = f"this store on {self._place} was closed; open a new one"
                 raise Closed(message)
-            if self._conversation is None:
-                self._conversation = Conversation(
+            if self._prepared_session is None:
+                self._prepared_session = PreparedSession(
                     self._usable_session(),
                     self._keyspace,
                     levels=self._levels,
                     place=self._place,
                     dc_is_chosen=self._dc_is_chosen,
                 )
-            return self._conversation
+            return self._prepared_session
 
     def _usable_session(self) -> Session:
         """The session; the caller holds the guard."""
@@ -182,26 +182,26 @@ class AsyncCassandraStore:
 
     async def read(self, wanted: tuple[Wanted, ...], *, exact: bool = False) -> list[list[Column]]:
         """See `Store.read`."""
-        conversation = await self._conversation()
-        return await self._begin(conversation.read(wanted, exact=exact))
+        prepared_session = await self._prepared_session()
+        return await self._begin(prepared_session.read(wanted, exact=exact))
 
     async def send(self, batch: Batch, *more: Batch) -> None:
         """See `Store.send`; all batches are sent at once."""
-        conversation = await self._conversation()
-        await self._begin(conversation.send((batch, *more)))
+        prepared_session = await self._prepared_session()
+        await self._begin(prepared_session.send((batch, *more)))
 
     async def commit(self, batch: Batch, expects: tuple[Expectation, ...]) -> Outcome:
         """See `Store.commit`."""
-        conversation = await self._conversation()
-        return await self._begin(conversation.commit(batch, expects))
+        prepared_session = await self._prepared_session()
+        return await self._begin(prepared_session.commit(batch, expects))
 
     async def close(self) -> None:
         """See `Store.close`."""
         await in_thread(self._store.close)
 
-    async def _conversation(self) -> Conversation:
-        connected = self._store.conversation_if_connected
-        return await in_thread(self._store.conversation) if connected is None else connected
+    async def _prepared_session(self) -> PreparedSession:
+        connected = self._store.prepared_session_if_connected
+        return await in_thread(self._store.prepared_session) if connected is None else connected
 
     def _begin(self, steps: RequestSteps[T]) -> asyncio.Future[T]:
         return self._requests.here().begin(steps)

@@ -118,7 +118,7 @@ class SQLiteStore:
 
         Committed when the block ends, rolled back if it raises. OutcomeUnknown: it may have been committed.
         """
-        self.refuse_inside()
+        self.refuse_in_transaction()
         with self._sessions.for_transaction() as session, contextlib.contextmanager(self._begun)(session):
             opened = SQLiteTransaction(session, self._clock, self._stamps, self._file.path)
             with opened.guarded():
@@ -126,8 +126,8 @@ class SQLiteStore:
             opened.check()
             self._make_durable(session)
 
-    def refuse_inside(self) -> None:
-        """See `TransactionalStore.refuse_inside`."""
+    def refuse_in_transaction(self) -> None:
+        """See `TransactionalStore.refuse_in_transaction`."""
         if self._sessions.open_transaction is not None:
             raise inside_a_transaction(self._file.path)
 
@@ -190,7 +190,7 @@ class SQLiteStore:
     @contextlib.contextmanager
     def _writing(self) -> Iterator[Session]:
         """The thread's session in a write transaction; changes that were not committed are rolled back."""
-        self.refuse_inside()
+        self.refuse_in_transaction()
         with self._translated():
             yield from self._begun(self._sessions.mine())
 

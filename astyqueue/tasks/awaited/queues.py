@@ -13,7 +13,7 @@ class AwaitedQueues:
     """The queues that an app has opened, each with calls that are awaited. The store is opened in a thread."""
 
     def __init__(self, app: AppRuntime) -> None:
-        """None is open yet."""
+        """No queue is open yet."""
         self._app = app
         self._awaited: dict[str, tuple[Blocking, MessageQueue]] = {}
 

@@ -83,7 +83,8 @@ class Task(BaseTask[P, R_co]):
 
         For example `welcome.using(delay="10m", key="welcome:ada").send("ada@example.org")`.
 
-        The options are those of `MessageQueue.send`; `max_attempts` overrides the task's, which overrides the queue's.
+        The options are those of `MessageQueue.send` but for `trigger`, `misfire` and `overlap`. `max_attempts`
+        overrides the task's, which overrides the queue's.
         """
         named = self.labelled(headers)
         attempts = self.options.max_attempts if max_attempts is None else max_attempts

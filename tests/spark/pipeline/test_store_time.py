@@ -22,7 +22,7 @@ from astyqueue.protocol.steps import Steps
 from astyqueue.queue import settings_sync
 from astyqueue.spark import connections
 from astyqueue.spark.history_stream import HistoryStream
-from astyqueue.spark.options import Following
+from astyqueue.spark.options import StreamReadOptions
 from astyqueue.spark.pipeline import batch
 from astyqueue.spark.pipeline.batch import Job
 from astyqueue.spark.schemas import HISTORY, schema_of
@@ -115,7 +115,7 @@ def test_it_is_logged_if_the_clock_of_this_machine_counts(
 def test_a_stream_begins_at_the_stores_now_or_so_long_before_it(
     server: TimeMachine, url: str, options: dict[str, str], before: int
 ) -> None:
-    following = HistoryStream(Following.of({"url": url, "queue": QUEUE, **options}), schema_of(HISTORY))
+    following = HistoryStream(StreamReadOptions.of({"url": url, "queue": QUEUE, **options}), schema_of(HISTORY))
     began = int(following.initialOffset()["until"])
     assert abs(began - (server.now() - before * SECOND)) < SECOND
 

@@ -14,7 +14,7 @@ from cassandra import ConsistencyLevel, OperationTimedOut, ReadTimeout, Unavaila
 from cassandra.protocol import OverloadedErrorMessage
 
 from astyqueue.clock import SystemClock
-from astyqueue.stores.cassandra.connection.cluster import Wary
+from astyqueue.stores.cassandra.connection.cluster import SilentNodesLast
 from astyqueue.stores.cassandra.connection.errors import RequestKind
 from astyqueue.stores.cassandra.requests.attempt import Attempt, carried_out
 from astyqueue.stores.cassandra.requests.speculation import Speculation
@@ -59,7 +59,7 @@ class Session:
 def attempted(
     *answers: Asked,
     kind: RequestKind = SEND,
-    choosing: Wary | None = None,
+    choosing: SilentNodesLast | None = None,
     speculation: Speculation | None = None,
 ) -> tuple[Session, Attempt]:
     session = Session(list(answers))
@@ -68,9 +68,9 @@ def attempted(
 
 
 @pytest.fixture
-def wary() -> Wary:
+def wary() -> SilentNodesLast:
     """Chooses between two nodes, and prefers the first."""
-    return Wary(SimpleNamespace(make_query_plan=lambda *_: iter(["first", "second"])), SystemClock())
+    return SilentNodesLast(SimpleNamespace(make_query_plan=lambda *_: iter(["first", "second"])), SystemClock())
 
 
 def test_another_node_is_asked_when_one_knows_too_few_others_alive() -> None:
@@ -109,14 +109,16 @@ def test_what_was_sent_to_several_nodes_is_not_begun_anew_for_one_of_them_may_do
 @pytest.mark.parametrize(
     "error", [TOO_FEW, IN_VAIN, OperationTimedOut(), OverloadedErrorMessage(0x1001, "overloaded", None)]
 )
-def test_a_node_that_waited_for_others_in_vain_is_asked_last_from_then_on(wary: Wary, error: Exception) -> None:
+def test_a_node_that_waited_for_others_in_vain_is_asked_last_from_then_on(
+    wary: SilentNodesLast, error: Exception
+) -> None:
     _, attempt = attempted(*[Asked(["first"], error, "first")] * 2, choosing=wary)
     with pytest.raises(type(error)):
         carried_out(attempt.result())
     assert list(wary.make_query_plan()) == ["second", "first"]
 
 
-def test_of_several_that_were_asked_only_the_one_that_waited_in_vain_is_asked_last(wary: Wary) -> None:
+def test_of_several_that_were_asked_only_the_one_that_waited_in_vain_is_asked_last(wary: SilentNodesLast) -> None:
     _, attempt = attempted(Asked(["second", "first"], IN_VAIN, "first"), choosing=wary)
     with pytest.raises(WriteTimeout):
         carried_out(attempt.result())
@@ -128,7 +130,7 @@ def test_what_only_reads_is_asked_once_more_when_a_node_waited_for_others_in_vai
     assert carried_out(attempt.result()) == "read"
 
 
-def test_a_node_that_is_late_time_and_again_while_others_are_not_is_asked_last(wary: Wary) -> None:
+def test_a_node_that_is_late_time_and_again_while_others_are_not_is_asked_last(wary: SilentNodesLast) -> None:
     speculation = Speculation(SystemClock())
     for _ in range(5):
         assert next(wary.make_query_plan()) == "first"

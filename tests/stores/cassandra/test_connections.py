@@ -15,7 +15,7 @@ from cassandra.pool import Host
 from astyqueue.clock import Stamps
 from astyqueue.stores.cassandra import Address
 from astyqueue.stores.cassandra.connection import authentication
-from astyqueue.stores.cassandra.connection.cluster import Wary, cluster_of
+from astyqueue.stores.cassandra.connection.cluster import SilentNodesLast, cluster_of
 from astyqueue.testing import TimeMachine
 from tests.unit.test_docs import DOCS, table_below
 
@@ -54,7 +54,7 @@ HOSTS = [Host(f"h{number}", SimpleConvictionPolicy) for number in range(3)]
 
 
 def test_a_silent_node_comes_last_until_ten_seconds_have_passed(clock: TimeMachine) -> None:
-    wary = Wary(RoundRobinPolicy(), clock)
+    wary = SilentNodesLast(RoundRobinPolicy(), clock)
     wary.populate(None, HOSTS)
     assert {next(wary.make_query_plan()) for _ in HOSTS} == set(HOSTS)
     wary.was_silent(HOSTS[:1])
@@ -67,7 +67,7 @@ def test_a_silent_node_comes_last_until_ten_seconds_have_passed(clock: TimeMachi
 
 def test_it_goes_by_the_other_policy_for_everything_else(clock: TimeMachine) -> None:
     child = RoundRobinPolicy()
-    wary = Wary(child, clock)
+    wary = SilentNodesLast(child, clock)
     wary.populate(None, HOSTS[:1])
     wary.on_add(HOSTS[1])
     wary.on_up(HOSTS[2])

@@ -70,7 +70,7 @@ def _connected(address: Address, stamps: Stamps) -> Session:
 
 def cluster_of(address: Address, stamps: Stamps) -> Cluster:
     """The driver's cluster, with our settings and not connected yet."""
-    near = Wary(TokenAwarePolicy(DCAwareRoundRobinPolicy(address.dc)), SystemClock())
+    near = SilentNodesLast(TokenAwarePolicy(DCAwareRoundRobinPolicy(address.dc)), SystemClock())
     return Cluster(
         list(address.contact_points),
         address.port,
@@ -91,10 +91,10 @@ def cluster_of(address: Address, stamps: Stamps) -> Cluster:
 
 
 #: For this long a node that has not answered is tried last; by then heartbeats have found its connections dead.
-_WARY: Final = 10 * SECOND
+_SILENT_FOR: Final = 10 * SECOND
 
 
-class Wary(LoadBalancingPolicy):  # type: ignore[misc] # the driver has no types
+class SilentNodesLast(LoadBalancingPolicy):  # type: ignore[misc] # the driver has no types
     """The child policy's plan, with the nodes that let a request time out moved to its end for 10 s.
 
     A frozen node keeps its connections. Until heartbeats detect that, the driver would send it every third request of a
@@ -110,7 +110,9 @@ class Wary(LoadBalancingPolicy):  # type: ignore[misc] # the driver has no types
 
     def was_silent(self, hosts: Iterable[Host]) -> None:
         """Try these nodes last from now on, for 10 s."""
-        self._silent = self._silent | dict.fromkeys(hosts, self._clock.monotonic() + _WARY)  # plans are made meanwhile
+        self._silent = self._silent | dict.fromkeys(
+            hosts, self._clock.monotonic() + _SILENT_FOR
+        )  # plans are made meanwhile
 
     def make_query_plan(self, working_keyspace: str | None = None, query: Statement | None = None) -> Iterator[Host]:
         """The nodes in the order in which to try them."""

@@ -16,7 +16,7 @@ from cassandra.protocol import IsBootstrappingErrorMessage, OverloadedErrorMessa
 from cassandra.query import Statement
 
 from astyqueue.clock import SystemClock
-from astyqueue.stores.cassandra.connection.cluster import Wary
+from astyqueue.stores.cassandra.connection.cluster import SilentNodesLast
 from astyqueue.stores.cassandra.connection.errors import RequestKind, may_be_decided
 from astyqueue.stores.cassandra.requests.speculation import Speculation
 from astyqueue.units import SECOND, MonotonicUs
@@ -177,7 +177,7 @@ class Attempt:
 
     def _ask_last(self, nodes: Iterable[Host]) -> None:
         choosing = self._profile.load_balancing_policy
-        if isinstance(choosing, Wary):
+        if isinstance(choosing, SilentNodesLast):
             choosing.was_silent(nodes)
 
     def _begun(self) -> ResponseFuture:

@@ -32,7 +32,7 @@ from astyqueue.stores.cassandra.schema.system_schema import Catalog, Inquiry
 _MOST_CHANGES: Final = 0xFFFF
 
 
-class Conversation:
+class PreparedSession:
     """The prepared statements of a session, and an execution profile for each kind of request."""
 
     def __init__(

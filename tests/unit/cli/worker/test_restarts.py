@@ -11,7 +11,7 @@ import pytest
 
 from astyqueue.cli.errors import ExitCode
 from astyqueue.cli.worker import supervised_process, supervisor
-from astyqueue.cli.worker.supervisor import ProcessSupervisor, SupervisedBy
+from astyqueue.cli.worker.supervisor import ProcessSupervisor, SupervisionOptions
 from astyqueue.testing import TimeMachine
 from astyqueue.units import BEGINNING, SECOND
 
@@ -36,7 +36,7 @@ def no_fork(*_: object, **__: object) -> None:
 def test_a_process_that_cannot_be_started_again_now_is_tried_again_and_leaves_no_descriptors(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    supervisor = ProcessSupervisor(1, SupervisedBy(silence=3_600 * SECOND, kills=False))
+    supervisor = ProcessSupervisor(1, SupervisionOptions(silence=3_600 * SECOND, kills=False))
     [child] = supervisor._children  # noqa: SLF001 - its processes are started without a real one
     monkeypatch.setattr(subprocess, "Popen", Ended)
     child.start()
@@ -66,7 +66,7 @@ class Deaths:
         monkeypatch.setattr(subprocess, "Popen", Ended)
         self._monkeypatch = monkeypatch
         self._clock = clock
-        self._supervisor = ProcessSupervisor(1, SupervisedBy(silence=3_600 * SECOND, kills=False))
+        self._supervisor = ProcessSupervisor(1, SupervisionOptions(silence=3_600 * SECOND, kills=False))
         [self.child] = self._supervisor._children  # noqa: SLF001 - its processes are started without a real one
 
     def pauses(self, *lives: tuple[str, int]) -> list[int | None]:
