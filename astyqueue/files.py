@@ -1,4 +1,8 @@
-"""Writes files atomically, and readable by their owner only."""
+"""Writes files atomically, and readable by their owner only.
+
+What root makes belongs to the owner of the folder it is in, such as the user of a service, who could not open it
+otherwise.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +18,9 @@ def replace_file(path: Path, content: bytes) -> None:
 
     When it returns, a crash brings back the new one.
 
-    Only the owner may read a new file, under any umask; an existing file keeps its permissions. The content is written
-    to a new file beside it under an unpredictable name, so that no link planted by another user is followed.
+    Only the owner may read a new file, under any umask; an existing file keeps its permissions, and its owner if root
+    writes it, except that a file of another user in a folder that all may change is replaced by a new one. The content
+    is written to a new file beside it under an unpredictable name, so that no link planted by another user is followed.
     """
     try:
         descriptor, aside = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".new", dir=path.parent)
@@ -26,8 +31,7 @@ def replace_file(path: Path, content: bytes) -> None:
             file.write(content)
             file.flush()
             os.fsync(descriptor)
-            if (kept := _permissions(path)) is not None:
-                os.fchmod(descriptor, kept)
+            _take_over(descriptor, path)
         Path(aside).replace(path)
     except BaseException:
         Path(aside).unlink(missing_ok=True)
@@ -58,8 +62,9 @@ def make_file(path: Path) -> None:
     """
     place = path.resolve()
     descriptor, aside = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".new", dir=place.parent)
-    os.close(descriptor)
     try:
+        with os.fdopen(descriptor, "wb"):
+            _give(descriptor, place.parent.stat())
         os.link(aside, place)
     except OSError:
         return
@@ -69,13 +74,61 @@ def make_file(path: Path) -> None:
 
 def for_owner(path: str, flags: int) -> int:
     """An opener for `open`: only its owner may read a new file, and a link at this path is an error."""
-    return os.open(path, flags | os.O_NOFOLLOW, 0o600)
+    flags |= os.O_NOFOLLOW
+    if os.geteuid() == 0 and flags & os.O_CREAT:
+        with contextlib.suppress(OSError):  # such as that there is a file: it is opened, and keeps its owner
+            return _made_by_root(path, flags | os.O_EXCL)
+    return os.open(path, flags, 0o600)
 
 
-def _permissions(path: Path) -> int | None:
-    """The permissions of a file of this user; None if it is missing, another user's, or a link."""
+def _made_by_root(path: str, flags: int) -> int:
+    folder, name = os.path.split(path)
+    directory = os.open(folder or ".", os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        descriptor = os.open(name, flags, 0o600, dir_fd=directory)
+        _give(descriptor, os.fstat(directory))
+    finally:
+        os.close(directory)
+    return descriptor
+
+
+def make_folder(path: Path, mode: int) -> None:
+    """Make a folder, unless it is there; those above it that are missing are made as the umask says."""
+    try:
+        path.mkdir(mode, parents=True)
+    except FileExistsError:
+        if not path.is_dir():
+            raise
+        return
+    if os.geteuid() == 0:
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        try:
+            _give(descriptor, path.parent.stat())
+        finally:
+            os.close(descriptor)
+
+
+def _take_over(descriptor: int, path: Path) -> None:
+    """Give a new file what it takes over from the one that it replaces."""
+    user, folder = os.geteuid(), path.parent.stat()
     try:
         found = path.lstat()
     except FileNotFoundError:
-        return None
-    return stat.S_IMODE(found.st_mode) if stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() else None
+        found = folder
+    # In a folder such as /tmp another user may have left it there, to get what is written.
+    is_kept = found.st_uid == user or (user == 0 and not folder.st_mode & stat.S_IWOTH)
+    if not (stat.S_ISREG(found.st_mode) and is_kept):
+        _give(descriptor, folder)
+        return
+    _give(descriptor, found)
+    os.fchmod(descriptor, stat.S_IMODE(found.st_mode))
+
+
+def _give(descriptor: int, other: os.stat_result) -> None:
+    """As root, have what was made belong to the user and the group of another file or folder, unless that is root's.
+
+    It stays root's where the file system, or the container, does not let root do that.
+    """
+    if os.geteuid() == 0 and other.st_uid != 0:
+        with contextlib.suppress(OSError):
+            os.fchown(descriptor, other.st_uid, other.st_gid)

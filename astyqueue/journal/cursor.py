@@ -209,19 +209,30 @@ def _newer_copy(file: DiskFile) -> tuple[int, Position | None]:
 
 
 def stored_cursors(disk: Disk, directory: Path, prefix: str) -> Iterator[tuple[str, Position | None]]:
-    """Every cursor of a journal, also those that other processes have open; one that is damaged has no position."""
+    """Every cursor of a journal, also those that other processes have open.
+
+    One that is damaged, or that this user may not read, has no position.
+    """
     for name, path in _files(disk, directory, prefix):
-        with contextlib.suppress(FileNotFoundError):
+        try:
             yield name, _stored(disk, path).position
+        except FileNotFoundError:
+            continue
+        except OSError:
+            yield name, None
 
 
-def unreadable_cursors(disk: Disk, directory: Path, prefix: str) -> list[str]:
-    """The cursors of which neither copy can be read."""
-    found = []
+def unreadable_cursors(disk: Disk, directory: Path, prefix: str) -> dict[str, OSError | None]:
+    """The cursors that cannot be read, by name: the error of the system, or None where both copies are damaged."""
+    found: dict[str, OSError | None] = {}
     for name, path in _files(disk, directory, prefix):
-        with contextlib.suppress(FileNotFoundError):
+        try:
             if _stored(disk, path).is_damaged:
-                found.append(name)
+                found[name] = None
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            found[name] = error
     return found
 
 

@@ -10,10 +10,12 @@ import os
 from pathlib import Path
 from typing import Final, Protocol
 
-from astyqueue.files import for_owner, sync_names
+from astyqueue.files import for_owner, make_folder, sync_names
 
 #: The call that has a disk of macOS write what it has in its own memory; `fsync` does not there.
 _FULL_SYNC: Final[int | None] = getattr(fcntl, "F_FULLFSYNC", None)
+#: The advice to forget what of a file is in memory, on systems that have it.
+_FORGET: Final[int | None] = getattr(os, "POSIX_FADV_DONTNEED", None)
 
 
 def _sync(descriptor: int) -> None:
@@ -28,6 +30,10 @@ def _sync(descriptor: int) -> None:
 NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
+#: What a file loses at least where its disk goes bad: the system reads files in such blocks, or in larger ones.
+_BLOCK: Final = 4096
+
+
 #: Errors of a sync of a folder in which this user, or this file system, makes no names.
 _UNSYNCABLE: Final = frozenset({errno.EACCES, errno.EPERM, errno.EINVAL, errno.EROFS})
 
@@ -36,7 +42,7 @@ class DiskFile(Protocol):
     """An open file. Calls raise `OSError` as the system does."""
 
     def read_at(self, offset: int, size: int) -> bytes:
-        """Up to `size` bytes from `offset` on; fewer only at the end of the file."""
+        """Up to `size` bytes from `offset` on; fewer at the end of the file, and before a block that cannot be read."""
         ...
 
     def write_at(self, offset: int, data: bytes) -> None:
@@ -104,8 +110,17 @@ class LocalFile:
         self._descriptor = descriptor
 
     def read_at(self, offset: int, size: int) -> bytes:
-        """Up to `size` bytes, by one system call."""
-        return os.pread(self._descriptor, size, offset)
+        """Up to `size` bytes, by one system call.
+
+        After an error the system forgets what it has of the file in memory: what is read then, the disk can read.
+        """
+        try:
+            return os.pread(self._descriptor, size, offset)
+        except OSError:
+            if _FORGET is not None:
+                with contextlib.suppress(OSError):
+                    os.posix_fadvise(self._descriptor, 0, 0, _FORGET)
+            raise
 
     def write_at(self, offset: int, data: bytes) -> None:
         """Write all of `data`, by one system call unless the system takes only a part of it."""
@@ -150,8 +165,52 @@ class LocalFile:
             self.close()
 
 
+def read_past_errors(file: DiskFile, offset: int, size: int) -> bytes:
+    """Up to `size` bytes from `offset` on; fewer only at the end of the file. Blocks that cannot be read are zeros.
+
+    A disk that does not read the start of the file either raises its OSError: as a whole it may come back.
+    """
+    parts: list[bytes] = []
+    at, end = offset, offset + size
+    while at < end:
+        data = _read_if_possible(file, at, end)
+        if data is None:  # one bad block may fail a large read as a whole, and all that the system reads with it
+            file.read_at(0, 1)
+            block = min(at - at % _BLOCK + _BLOCK, end)
+            data = _read_if_possible(file, at, block)
+            data = bytes(max(0, min(block, file.size()) - at)) if data is None else data
+        if not data:
+            break
+        parts.append(data)
+        at += len(data)
+    return b"".join(parts)
+
+
+def can_be_read(file: DiskFile, at: int, end: int) -> bool:
+    """Whether the disk reads all blocks with these bytes of a file, as far as they are there."""
+    while at < end:
+        data = _read_if_possible(file, at, end)
+        if not data:
+            return data is not None
+        at += len(data)
+    return True
+
+
+def _read_if_possible(file: DiskFile, at: int, end: int) -> bytes | None:
+    """These bytes, or the first of them; None if the disk cannot read the first."""
+    try:
+        return file.read_at(at, end - at)
+    except OSError as error:
+        if error.errno != errno.EIO:
+            raise
+        return None
+
+
 class LocalDisk:
-    """The file systems of this machine. New files are readable by their owner only."""
+    """The file systems of this machine. New files are readable by their owner only.
+
+    What root makes belongs to the owner of the folder it is in.
+    """
 
     def open(self, path: Path, *, write: bool = False, create: bool = False) -> LocalFile:
         """Open a file; a link at its place is an error."""
@@ -168,7 +227,7 @@ class LocalDisk:
 
     def make_directory(self, directory: Path, *, private: bool = True) -> None:
         """Make the folder; those above it, and one that is not `private`, are made as the umask says."""
-        directory.mkdir(mode=0o700 if private else 0o777, parents=True, exist_ok=True)
+        make_folder(directory, 0o700 if private else 0o777)
 
     def remove(self, path: Path) -> None:
         """Remove the name of a file."""

@@ -86,7 +86,7 @@ class Journal(Readable[T]):
         check_codec(codec, "encode", "decode")
         clock, disk = options.get("clock") or SystemClock(), options.get("disk") or LocalDisk()
         asked = _settings(options)
-        pages = Pages(disk, Path(directory), checked_name(options.get("prefix", "journal"), "journal"))
+        pages = Pages(disk, Path(directory).absolute(), checked_name(options.get("prefix", "journal"), "journal"))
         make_durable_directory(disk, pages.directory)
         lock = _locked(pages)
         try:

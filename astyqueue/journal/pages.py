@@ -17,7 +17,7 @@ from struct import Struct
 from typing import Final, NamedTuple, Self
 from zlib import crc32
 
-from astyqueue.journal.disk import NO_SPACE, Disk, DiskFile
+from astyqueue.journal.disk import NO_SPACE, Disk, DiskFile, can_be_read, read_past_errors
 from astyqueue.journal.format import RECORDS_AT, Entry, Kind, PageHeader, entries, length_at, next_readable
 from astyqueue.journal.records import Damage
 
@@ -30,6 +30,8 @@ _VERSION: Final = 1
 MARK_EVERY: Final = 64 << 10
 #: Read at once: large enough to make system calls cheap, small enough to stay in the caches of a processor.
 _CHUNK: Final = 256 << 10
+#: Why records cannot be read that are perhaps whole.
+BAD_BLOCKS: Final = "the disk cannot read all of its blocks"
 #: Indexes in memory: 6 KiB each where pages have 16 MiB.
 _INDEXES_KEPT: Final = 64
 
@@ -125,7 +127,7 @@ class PageReader:
         size = _CHUNK
         while True:
             wanted = size if limit is None else max(0, min(size, limit - self.at))
-            data = self._file.read_at(self.at, wanted)
+            data = read_past_errors(self._file, self.at, wanted)
             found = entries(data, self.at, self.header)
             if found:
                 self.at = found[-1].end
@@ -139,8 +141,12 @@ class PageReader:
                 return []
 
     def _pass_unreadable(self, limit: int | None) -> bool:
+        """Go to the next readable record; False without one. It may be here: perhaps it was being written before."""
         rest = (self.header.page_size if limit is None else limit) - self.at
-        found = next_readable(self._file.read_at(self.at, rest), self.at, self.header)
+        data = read_past_errors(self._file, self.at, rest)
+        if entries(data[: length_at(data)], self.at, self.header):
+            return True
+        found = next_readable(data, self.at, self.header)
         if found is None:
             return False
         self.damage.append(self._damaged(found.offset - self.at, before=found.sequence))
@@ -148,7 +154,8 @@ class PageReader:
         return True
 
     def _damaged(self, size: int, before: int) -> Damage:
-        why = "its bytes do not match their checksum"
+        is_readable = can_be_read(self._file, self.at, self.at + size)
+        why = "its bytes do not match their checksum" if is_readable else BAD_BLOCKS
         return Damage(page=self.header.number, offset=self.at, size=size, after=self._last, before=before, reason=why)
 
     def rest(self, limit: int | None = None) -> Damage | None:
@@ -309,11 +316,10 @@ class Pages:
 
     def _stored_index(self, header: PageHeader) -> PageIndex | None:
         try:
-            file = self.disk.open(self.index_path(header.number))
+            with contextlib.closing(self.disk.open(self.index_path(header.number))) as file:
+                found = PageIndex.parse(file.read_at(0, file.size()), header)
         except OSError:
             return None
-        with contextlib.closing(file):
-            found = PageIndex.parse(file.read_at(0, file.size()), header)
         return found if found is not None and self._is_whole(found) else None
 
     def _is_whole(self, index: PageIndex) -> bool:
@@ -346,9 +352,10 @@ class Pages:
             file = self.disk.open(self.index_path(header.number))
         except OSError:
             return False
-        with contextlib.closing(file):
+        with contextlib.closing(file), contextlib.suppress(OSError):
             size = file.size()
             return size > 0 and PageIndex.parse(file.read_at(0, size), header) is None
+        return True
 
     def save_index(self, index: PageIndex) -> None:
         """Store the index of a page. It is a hint: it is not synced, and an error of the disk is ignored."""

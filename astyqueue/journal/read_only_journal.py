@@ -31,7 +31,6 @@ from astyqueue.journal.records import JSON, Codec, Place, check_codec, checked_p
 from astyqueue.journal.recovery import verified
 from astyqueue.journal.settings import checked_name
 from astyqueue.journal.writing import Listeners, Writer
-from astyqueue.journal_errors import JournalError
 from astyqueue.units import NEVER, SECOND
 
 T = TypeVar("T")
@@ -80,9 +79,8 @@ class WrittenHere:
     def publish(self) -> bool:
         """Write the buffer; without room or after a failure, records stay invisible."""
         before = self._writer.published
-        with contextlib.suppress(JournalError):
-            if not self.is_closed:
-                self._writer.flush()
+        if not self.is_closed:
+            self._writer.publish()
         return self._writer.published != before
 
 
@@ -310,7 +308,7 @@ class ReadOnlyJournal(Readable[T]):
         """Open it for reading; a folder without a journal reads as an empty one, a missing folder raises."""
         check_codec(codec, "decode")
         clock = clock or SystemClock()
-        pages = Pages(disk or LocalDisk(), Path(directory), checked_name(prefix, "journal"))
+        pages = Pages(disk or LocalDisk(), Path(directory).absolute(), checked_name(prefix, "journal"))
         pages.refresh()
         return cls(WrittenElsewhere(pages, clock, Listeners(clock)), codec)
 

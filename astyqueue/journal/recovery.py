@@ -9,17 +9,17 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 from zlib import crc32
 
 from astyqueue.findings import Finding, Severity, note, ok
-from astyqueue.journal.disk import DiskFile
+from astyqueue.journal.disk import DiskFile, can_be_read
 from astyqueue.journal.format import OVERHEAD, RECORDS_AT, Entry, Kind, PageHeader
 from astyqueue.journal.gaps import PageGaps
-from astyqueue.journal.pages import PageIndex, PageReader, Pages
+from astyqueue.journal.pages import BAD_BLOCKS, PageIndex, PageReader, Pages
 from astyqueue.structured_log import log_event
 from astyqueue.text import counted
 
@@ -163,7 +163,8 @@ class _EndSearch:
     """Finds the last whole record, and what behind it is to be cut.
 
     No number of a page is used again once a reader may have seen its header, and no sequence that may be in unreadable
-    bytes. A page whose header is unreadable stays if it holds more, for readers to report. Pages with parts of an
+    bytes. A page whose header is unreadable stays if it holds more, for readers to report. So does a page that ends in
+    bytes that the disk does not read: a crash leaves no such, and they may have been synced. Pages with parts of an
     unfinished record go. An empty page, or one with a torn header, has never been read: it keeps its place until the
     journal continues in it.
     """
@@ -176,7 +177,7 @@ class _EndSearch:
         self._found: _Content | None = None
         #: The journal continues in a page with at least this number.
         self._least = hint.number + 1 if hint and hint.number > max(pages.numbers, default=0) else 0
-        self._headless_records = self._cut_records = 0
+        self._lost_records = self._cut_records = 0
         self._unfinished: list[int] = []
         self._empty: list[int] = []
 
@@ -189,6 +190,9 @@ class _EndSearch:
         self._end.sequence = max(self._end.sequence, found.sequence)
         self._end.last_record = max(self._end.last_record, found.last_record)
         self._end.arrived = max(self._end.arrived, found.arrived)
+        if not found.can_be_cut:
+            self._leave(number, found.size - (found.end or RECORDS_AT))
+            return True
         if found.end is None and found.has_parts:
             self._unfinished.append(number)
             self._end.cut_bytes += size
@@ -201,12 +205,16 @@ class _EndSearch:
 
     def _headless(self, number: int, size: int) -> None:
         if size > RECORDS_AT:
-            self._least = max(self._least, number + 1)
-            self._headless_records += (size - RECORDS_AT) // OVERHEAD
+            self._leave(number, size - RECORDS_AT)
         else:
             self._end.cut_bytes += size
             self._least = max(self._least, number)
             self._empty.append(number)
+
+    def _leave(self, number: int, unreadable: int) -> None:
+        """Go on behind a page of which this number of bytes cannot be read."""
+        self._least = max(self._least, number + 1)
+        self._lost_records += unreadable // OVERHEAD
 
     def _cut(self, found: _Content) -> None:
         """Cut what is behind the last whole record of a page."""
@@ -226,8 +234,8 @@ class _EndSearch:
                 self._pages.remove(number)
         self._pages.numbers = tuple(n for n in self._pages.numbers if n not in self._empty)
         self._end.number = max(0, self._least - 1)
-        self._end.sequence += self._cut_records + self._headless_records
-        if self._headless_records:
+        self._end.sequence += self._cut_records + self._lost_records
+        if self._lost_records:
             self._end.last_record = self._end.sequence
         if self._found is not None:
             file = self._pages.disk.open(self._pages.path(self._least), write=True)
@@ -238,15 +246,24 @@ class _EndSearch:
 
 @dataclass
 class _Content:
-    """The records of a page, up to the end of the last whole one; None where the page has no whole one."""
+    """The records of a page, up to the end of the last whole one; None where the page has no whole one.
+
+    `can_be_cut` is whether the disk reads all that is behind the records.
+    """
 
     header: PageHeader
     index: PageIndex
     size: int
     end: int | None = None
     has_parts: bool = False
+    can_be_cut: bool = True
 
-    def note(self, entry: Entry) -> None:
+    def note_all(self, reader: PageReader) -> None:
+        while entries := reader.read():
+            for entry in entries:
+                self._note(entry)
+
+    def _note(self, entry: Entry) -> None:
         self.has_parts |= entry.kind in (Kind.FIRST, Kind.MIDDLE)
         if entry.kind in (Kind.WHOLE, Kind.LAST):
             self.index.note(entry.sequence, entry.arrived, entry.offset, entry.kind)
@@ -274,9 +291,9 @@ def _content(pages: Pages, number: int) -> tuple[int, _Content | None]:
             return size, None
         found = _Content(header, PageIndex(number, header.salt), size)
         reader = PageReader(file, header)
-        while entries := reader.read():
-            for entry in entries:
-                found.note(entry)
+        found.note_all(reader)
+        found.can_be_cut = can_be_read(file, reader.at, size)
+        found.note_all(reader)  # a disk that goes bad may read at the second try what it did not at the first
         return size, found
 
 
@@ -285,16 +302,16 @@ def verified(
     numbers: tuple[int, ...],
     limit: Callable[[int], int | None],
     cursors: Mapping[str, int],
-    unreadable: Iterable[str],
+    unreadable: Mapping[str, OSError | None],
 ) -> list[Finding]:
     """What is damaged, from the first page on; one finding of severity OK if nothing is.
 
     `limit` gives the offset up to which a page may be read while it is written, `cursors` the places of those that were
-    committed, `unreadable` names those that cannot be read.
+    committed, `unreadable` names those that cannot be read, with the error of the system.
     """
     examination = _Examination(pages)
-    for name in unreadable:
-        examination.unreadable_cursor(name)
+    for name, error in unreadable.items():
+        examination.unreadable_cursor(name, error)
     for name, sequence in cursors.items():
         examination.cursor(name, sequence, numbers)
     last = next((number for number in reversed(numbers) if pages.header(number) is not None), 0)
@@ -322,10 +339,14 @@ class _Examination:
             remedy = "its reader goes on with the first record; remove the cursor if none uses it any more"
             self.findings.append(Finding(f"cursor {name}", Severity.WARNING, fact, reason, remedy, see=_SEE))
 
-    def unreadable_cursor(self, name: str) -> None:
+    def unreadable_cursor(self, name: str, error: OSError | None) -> None:
         fact = f"cursor {name!r} cannot be read: its reader begins again with the first record"
         reason = "the disk lost or changed both of its copies, or its file was changed by hand"
         remedy = "restore its file from a backup, rewind it to a place that you know, or remove it if none uses it"
+        if error is not None:
+            fact = f"cursor {name!r} cannot be read: {error}"
+            reason = "its file belongs to another user, or the disk failed; as none knows its place, its pages are kept"
+            remedy = "give the file to the user of the journal (chown), or remove it if no reader uses it"
         self.findings.append(Finding(f"cursor {name}", Severity.WARNING, fact, reason, remedy, see=_SEE))
 
     def missing(self, first: int, last: int) -> None:
@@ -351,7 +372,7 @@ class _Examination:
             for damage in reader.damage:
                 self.problem(subject, str(damage))
             rest = reader.rest(limit)
-            if rest is not None and is_last:
+            if rest is not None and is_last and rest.reason != BAD_BLOCKS:
                 self._torn(subject, rest.size)
             elif rest is not None:
                 self.problem(subject, str(rest))

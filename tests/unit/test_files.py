@@ -6,10 +6,18 @@ import os
 import stat
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 import pytest
 
 from astyqueue.files import for_owner, make_file, may_be_replaced, replace_file
+from astyqueue.journal import Journal
+
+#: A user, a group, and another user of this machine.
+USER: Final = 7_001
+GROUP: Final = 7_002
+OTHER: Final = 7_003
+as_root: Final = pytest.mark.skipif(os.geteuid() != 0, reason="only root can make files of another user")
 
 
 @pytest.fixture(autouse=True, params=[0o000, 0o022, 0o077])
@@ -119,3 +127,82 @@ def test_what_is_added_to_is_for_its_owner_alone_and_no_link_is_followed(tmp_pat
     with pytest.raises(OSError, match="symbolic"), open(tmp_path / "link.jsonl", "a", opener=for_owner):
         pass
     assert not (tmp_path / "theirs").exists()
+
+
+def owners(folder: Path) -> set[tuple[int, int]]:
+    """The users and groups of all that is in a folder."""
+    return {(path.lstat().st_uid, path.lstat().st_gid) for path in folder.rglob("*")}
+
+
+@as_root
+def test_what_root_makes_belongs_to_the_owner_of_the_folder(tmp_path: Path) -> None:
+    os.chown(tmp_path, USER, GROUP)
+    replace_file(tmp_path / "written", b"all of it")
+    make_file(tmp_path / "made")
+    with open(tmp_path / "added", "a", opener=for_owner):
+        pass
+    with Journal.open(tmp_path / "app" / "journal", page_size=256) as journal:
+        journal.append_many(["x" * 90] * 3)
+        journal.cursor("mail")
+    assert {path.suffix for path in (tmp_path / "app" / "journal").iterdir()} == {
+        ".page",
+        ".index",
+        ".meta",
+        ".lock",
+        ".cursor",
+    }
+    assert owners(tmp_path) == {(USER, GROUP)}
+    assert {mode(path) for path in tmp_path.rglob("*") if path.is_file()} == {0o600}
+
+
+@as_root
+def test_what_root_opens_keeps_its_owner(tmp_path: Path) -> None:
+    os.chown(tmp_path, USER, GROUP)
+    (tmp_path / "audit.jsonl").touch()
+    with open(tmp_path / "audit.jsonl", "a", opener=for_owner) as file:
+        file.write("one")
+    with pytest.raises(FileExistsError), open(tmp_path / "audit.jsonl", "x", opener=for_owner):
+        pass
+    assert owners(tmp_path) == {(0, 0)}
+
+
+@as_root
+@pytest.mark.parametrize("folder", [0, USER])
+def test_a_file_that_root_replaces_keeps_its_owner_group_and_permissions(folder: int, tmp_path: Path) -> None:
+    os.chown(tmp_path, folder, folder)
+    path = tmp_path / "report.html"
+    path.touch()
+    os.chown(path, USER, GROUP)
+    path.chmod(0o640)
+    replace_file(path, b"new")
+    assert (owners(tmp_path), mode(path)) == ({(USER, GROUP)}, 0o640)
+
+
+@as_root
+@pytest.mark.parametrize("folder", [0, USER])
+def test_what_root_writes_is_not_given_to_a_user_who_left_a_file_where_all_may(folder: int, tmp_path: Path) -> None:
+    os.chown(tmp_path, folder, folder)
+    tmp_path.chmod(0o1777)
+    path = tmp_path / "report.html"
+    path.touch()
+    os.chown(path, OTHER, OTHER)
+    path.chmod(0o666)
+    replace_file(path, b"new")
+    assert (owners(tmp_path), mode(path)) == ({(folder, folder)}, 0o600)
+
+
+@as_root
+def test_where_no_owner_can_be_changed_what_root_makes_is_there_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_descriptor: int, _user: int, _group: int) -> None:
+        raise PermissionError
+
+    os.chown(tmp_path, USER, GROUP)
+    monkeypatch.setattr(os, "fchown", refuse)
+    replace_file(tmp_path / "written", b"all of it")
+    make_file(tmp_path / "made")
+    with open(tmp_path / "added", "a", opener=for_owner):
+        pass
+    assert owners(tmp_path) == {(0, 0)}
+    assert {mode(path) for path in tmp_path.iterdir()} == {0o600}

@@ -12,12 +12,11 @@ from __future__ import annotations
 import atexit
 import contextlib
 import logging
-import os
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Final, TypeVar
+from typing import Final
 
 from astyqueue.clock import Clock
 from astyqueue.errors import Closed
@@ -30,12 +29,11 @@ from astyqueue.journal.settings import Durability, Settings, WhenFull, check_fit
 from astyqueue.journal.writing.batch_timer import BatchTimer
 from astyqueue.journal.writing.page_writer import NoRoom, PageWriter, flushed_renewal
 from astyqueue.journal.writing.syncs import Unsynced
-from astyqueue.journal_errors import JournalFailed, JournalFull
+from astyqueue.journal.writing.writer_state import WriterState
+from astyqueue.journal_errors import JournalError, JournalFailed, JournalFull
 from astyqueue.structured_log import log_event, log_safely
 from astyqueue.units import SECOND
 from astyqueue.waiting import Wakeup
-
-T = TypeVar("T")
 
 #: An append that waits for room looks this often for what no signal announces: cursors of other processes, disk space.
 _ROOM_POLL_US: Final = SECOND
@@ -81,7 +79,7 @@ class Room:
         self._clock: Final = clock
         self._listeners: Final = listeners
         self._lock: Final = threading.Lock()
-        self._is_logged = False
+        self._is_logged = self._is_unwritten = False
 
     def wait(self, reason: str, make: Callable[[], object]) -> None:
         """Return when there may be room, unless `make` makes some at once. `reason` is why there is none."""
@@ -93,6 +91,17 @@ class Room:
         if self._clock.monotonic() >= until and self._changed_to(is_logged=True):
             log_event(_log, logging.WARNING, "journal_full", journal=self._place, reason=reason, effect="appends wait")
 
+    @log_safely
+    def note_unwritten(self, reason: str) -> None:
+        """Log, once until `note_written`, that what waits in memory cannot be written."""
+        was_unwritten, self._is_unwritten = self._is_unwritten, True
+        if not was_unwritten:
+            log_event(_log, logging.WARNING, "journal_full", journal=self._place, reason=reason)
+
+    def note_written(self) -> None:
+        """What waited in memory was written."""
+        self._is_unwritten = False
+
     def found(self) -> None:
         """An append that waited goes on."""
         if self._changed_to(is_logged=False):
@@ -102,50 +111,6 @@ class Room:
         with self._lock:
             was_logged, self._is_logged = self._is_logged, is_logged
         return was_logged != is_logged
-
-
-class WriterState:
-    """Whether a writer may go on: this process opened it, it was not closed, and its disk did not fail."""
-
-    def __init__(self, place: str) -> None:
-        """It may, in this process; `place` is the journal, for errors."""
-        self.failed: JournalFailed | None = None
-        self.closed = False
-        self._place: Final = place
-        self._process: Final = os.getpid()
-
-    @property
-    def is_here(self) -> bool:
-        """Whether this process opened it."""
-        return self._process == os.getpid()
-
-    def check(self) -> None:
-        """Raise Closed or JournalFailed unless it may go on."""
-        if self.closed:
-            raise self.was_closed()
-        if self.failed is not None:
-            raise JournalFailed(self.failed.place, self.failed.reason)
-        if not self.is_here:
-            message = f"journal {self._place} was opened before a fork: open it in the child, once the parent closed it"
-            raise Closed(message)
-
-    def was_closed(self) -> Closed:
-        """The error of a call after `close`."""
-        return Closed(f"journal {self._place} was closed: open it again")
-
-    def fail(self, error: OSError | JournalFailed) -> JournalFailed:
-        """Take nothing more: after a failed sync the system may have forgotten what it did not write."""
-        self.failed = error if isinstance(error, JournalFailed) else JournalFailed(self._place, str(error))
-        return self.failed
-
-    def carry_out(self, write: Callable[[], T]) -> T:
-        """Write; JournalFull without room, JournalFailed after any other error of the disk."""
-        try:
-            return write()
-        except NoRoom as full:
-            raise JournalFull(self._place, str(full)) from full
-        except (OSError, JournalFailed) as error:
-            raise self.fail(error) from error
 
 
 class SyncTurn:
@@ -184,7 +149,6 @@ class Writer:
         self._state: Final = WriterState(self._place)
         self._is_closing = False
         self._closing: Final = threading.Lock()
-        self._is_full = False
         self._room: Final = Room(self._place, clock, listeners)
         self._timer: Final = BatchTimer(
             clock, settings.batch_delay_us, is_open=self._has_unfinished, finish=self._finish_batch
@@ -300,6 +264,11 @@ class Writer:
             self._state.carry_out(self._out.flush)
         self._listeners.notify()
 
+    def publish(self) -> None:
+        """As `flush`, for readers: what keeps records from being written is raised to those who write."""
+        with contextlib.suppress(JournalError), self._state.unreported():
+            self.flush()
+
     def sync(self) -> None:
         """Return when all that was appended before is on the disk, at any durability."""
         self.sync_to(self._out.sequence)
@@ -357,33 +326,33 @@ class Writer:
         return self._out.sequence > self._out.syncs.synced
 
     def _finish_batch(self) -> None:
-        """Write or sync what waits; called by the timer. Errors reach the next append."""
+        """Write or sync what waits; called by the timer. Errors reach the next append, or `close`."""
         try:
-            if self._settings.durability is Durability.NONE:
-                self.flush()
-            else:
-                self.sync()
-            self._is_full = False
+            with self._state.unreported():
+                self._flush_or_sync()
+            self._room.note_written()
         except JournalFull as full:
-            if not self._is_full:
-                self._log_full(full.reason)
-            self._is_full = True
+            self._room.note_unwritten(full.reason)
         except (JournalFailed, Closed):
             self._timer.close()
 
-    @log_safely
-    def _log_full(self, reason: str) -> None:
-        log_event(_log, logging.WARNING, "journal_full", journal=self._place, reason=reason)
-
     def finish(self) -> None:
-        """Write and sync what waits, except that durability "none" does not sync. Nothing after a failure or a fork."""
+        """Write and sync what waits, except that durability "none" does not sync. Nothing after a failure or a fork.
+
+        A failure that cost records, and that no caller got, is raised.
+        """
         if self._state.failed is None and self._state.is_here:
-            self.flush() if self._settings.durability is Durability.NONE else self.sync()
+            self._flush_or_sync()
+        elif self._has_unfinished():
+            self._state.check_reported()
+
+    def _flush_or_sync(self) -> None:
+        self.flush() if self._settings.durability is Durability.NONE else self.sync()
 
     def close(self) -> None:
         """Refuse appends, finish what waits, and close the files.
 
-        Raises what kept records of the buffer from being written; the journal is closed then too.
+        Raises what kept records from being written or synced, unless a call before did; it is closed then too.
         """
         if not self._state.is_here:
             return

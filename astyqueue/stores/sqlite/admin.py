@@ -71,6 +71,11 @@ class FileAdministration:
             remedy = "correct the URL, or put the file back; a new one is made by 'astyqueue send QUEUE BODY --create'"
             return [Finding(subject, Severity.WARNING, fact, reason, remedy)]
         with self._open_read_only() as connection:
+            if self._file.is_empty(connection):
+                reason = "it was made beforehand, or by a process that was killed before it had made the tables"
+                remedy = "send the first message, or correct the URL if there are queues in another file"
+                fact = "is empty; opening a store creates its tables"
+                return [Finding(subject, Severity.WARNING, fact, reason, remedy)]
             format_ = _format(subject, _number(connection, "application_id"), _number(connection, "user_version"))
             differs = "" if format_.severity is Severity.PROBLEM else self._file.difference(connection)
         if differs:
@@ -86,9 +91,9 @@ class FileAdministration:
         found.append(filesystems.finding(self._file.path, filesystems.mounted()))
         found.extend(self._readers())
         found.extend(self._owned_by_another())
-        if not self._file.path.exists() or worst(found) is Severity.PROBLEM:
+        size = self._file.path.stat().st_size if self._file.path.exists() else 0
+        if not size or worst(found) is Severity.PROBLEM:
             return found
-        size = self._file.path.stat().st_size
         log = self._file.log
         found += [
             *self._lock(),

@@ -149,6 +149,11 @@ class DatabaseFile:
         """How the schema of a file marked as astyqueue's differs from astyqueue's; empty if it does not."""
         return schema.difference(connection, min(_number(connection, "PRAGMA user_version"), schema.newest()))
 
+    def is_empty(self, connection: sqlite3.Connection) -> bool:
+        """Whether a file is of no application: it was made beforehand, or by a process that was killed after that."""
+        asked = ("PRAGMA application_id", "PRAGMA user_version", "SELECT count(*) FROM sqlite_master")
+        return not any(_number(connection, each) for each in asked)
+
     def _version(self, connection: sqlite3.Connection) -> int:
         """The format of astyqueue's file, zero for an empty one; any other file raises."""
         application, version = _number(connection, "PRAGMA application_id"), _number(connection, "PRAGMA user_version")
@@ -166,7 +171,7 @@ class DatabaseFile:
                 )
                 raise StoreCorrupt(message)
             return version
-        if application or version or _number(connection, "SELECT count(*) FROM sqlite_master"):
+        if not self.is_empty(connection):
             message = (
                 f"{self.path} is a database of another application; it was left unchanged. Name another file in the URL"
             )

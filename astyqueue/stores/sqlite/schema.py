@@ -14,6 +14,8 @@ from astyqueue.store import ENTRIES, HISTORY
 from astyqueue.stores.schema_files import parts
 
 _OURS: Final = frozenset({ENTRIES, HISTORY})
+#: A view of ours: people may drop it, and a statement that writes to it must run nothing.
+_VIEW: Final = "readable"
 _KEPT: Final = "SELECT type, name, tbl_name, sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY rowid"
 
 
@@ -40,13 +42,16 @@ def difference(connection: sqlite3.Connection, version: int) -> str:
     """How the schema of a file differs from astyqueue's of this format; empty if it does not.
 
     The statements of astyqueue's tables are compared word by word, so that no view, trigger, default or computed index
-    runs SQL that came with the file. Tables and views with other names are ignored: astyqueue never reads them.
+    runs SQL that came with the file. Tables and views with other names are ignored, and so are triggers on them:
+    astyqueue never reads or writes them. Such a trigger runs only by a statement of its user, even if it writes to our
+    tables, and that user could write to them without it.
     """
     if version < 1:
         return f"has the invalid format {version}"
     wanted, there = _tables(version), set(_definitions(connection))
     for found in sorted(there.difference(wanted)):
-        if found.kind == "trigger" or not _OURS.isdisjoint((found.table.lower(), found.name.lower())):
+        is_of_view = found.kind == "trigger" and found.table.lower() == _VIEW
+        if is_of_view or not _OURS.isdisjoint((found.table.lower(), found.name.lower())):
             return f"has {found.kind} {found.name!r:.80}, which astyqueue did not make"
     return next((f"lacks {each.kind} {each.name!r}" for each in wanted if each not in there), "")
 

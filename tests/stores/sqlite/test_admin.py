@@ -85,6 +85,27 @@ def test_looking_makes_no_file(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_an_empty_file_is_one_in_which_a_store_makes_its_tables(tmp_path: Path) -> None:
+    file = tmp_path / "mail.db"
+    file.touch(0o660)
+    file.chmod(0o660)
+    fact = "is empty; opening a store creates its tables"
+    with administer(f"sqlite:///{file}", clock=CLOCK) as looked_after:
+        [finding] = looked_after.verify()
+        assert (finding.severity, finding.fact) == (Severity.WARNING, fact)
+        assert looked_after.migrate() == [f"nothing to do: {file} {fact}"]
+        assert not looked_after.ready()
+    seen = health_check.examine(f"sqlite:///{file}", clock=CLOCK)
+    assert {one.subject: one.severity for one in seen} == {
+        f"file {file}": Severity.WARNING,
+        "file system": Severity.OK,
+    }
+    assert ([*tmp_path.iterdir()], file.stat().st_size) == ([file], 0)
+    with connect(f"sqlite:///{file}") as store:
+        store.queue("emails").send("hello")
+    assert found(file)[f"file {file}"].severity is Severity.OK
+
+
 def test_a_file_needs_no_migration_and_a_keyspace_is_not_for_it(file: Path) -> None:
     url = f"sqlite:///{file}"
     with administer(url, clock=CLOCK) as looked_after:

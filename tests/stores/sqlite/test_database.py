@@ -130,6 +130,11 @@ GENERATED = "extra AS (zeroblob(1e9))"
         (f"DROP TABLE history; CREATE VIEW History AS {ENDLESS}", "has view 'History'"),
         (f"CREATE TRIGGER t AFTER INSERT ON entries BEGIN INSERT INTO history {ENDLESS}; END", "has trigger 't'"),
         (f"CREATE TRIGGER t INSTEAD OF INSERT ON readable BEGIN INSERT INTO history {ENDLESS}; END", "has trigger 't'"),
+        (
+            "CREATE TABLE theirs (it); CREATE TRIGGER entries AFTER INSERT ON theirs BEGIN DELETE FROM theirs; END",
+            "has trigger 'entries'",
+        ),
+        (f"CREATE TRIGGER t AFTER INSERT ON History BEGIN INSERT INTO entries {ENDLESS}; END", "has trigger 't'"),
         ("CREATE INDEX other ON entries (hex(value))", "has index 'other'"),
         ("DROP INDEX entries_expiring", "lacks index 'entries_expiring'"),
         (
@@ -160,10 +165,18 @@ def test_what_people_add_beside_our_tables_is_let_be(path: Path, clock: TimeMach
     filled(path, clock, count=2)
     with closing(sqlite3.connect(path)) as connection:
         connection.executescript(
-            "CREATE VIEW mine AS SELECT count(*) FROM entries; CREATE TABLE theirs (it); DROP VIEW readable; ANALYZE"
+            "CREATE VIEW mine AS SELECT count(*) FROM entries; CREATE TABLE theirs (it); DROP VIEW readable; ANALYZE;"
+            "CREATE TABLE log (it); CREATE VIEW shown AS SELECT it FROM theirs;"
+            "CREATE TRIGGER logged AFTER INSERT ON theirs BEGIN INSERT INTO log VALUES (new.it); END;"
+            "CREATE TRIGGER shown_too INSTEAD OF INSERT ON shown BEGIN INSERT INTO theirs VALUES (new.it); END;"
         )
     with closing(open_store(f"sqlite:///{path}", clock=clock)) as store:
         assert len(store.read((Slice(ROW, 2),))[0]) == 2
+        with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+            connection.execute("INSERT INTO shown VALUES (1)")
+            assert connection.execute("SELECT it FROM log").fetchall() == [(1,)]
+    with administer(f"sqlite:///{path}", clock=clock) as looked_after:
+        assert looked_after.verify()[0].severity is Severity.OK
 
 
 def test_a_copy_that_sqlite_makes_is_one_of_ours(path: Path, clock: TimeMachine) -> None:

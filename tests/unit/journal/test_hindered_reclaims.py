@@ -10,6 +10,8 @@ from typing import Final
 
 import pytest
 
+from astyqueue.findings import Severity
+from astyqueue.journal import ReadOnlyJournal
 from astyqueue.journal_errors import JournalFailed, JournalFull
 from astyqueue.testing import TimeMachine
 from tests.support.simulated_disk import OpenedFile, SimulatedDisk
@@ -64,6 +66,28 @@ def test_a_cursor_that_may_not_be_read_keeps_its_pages_and_stops_no_append(
     assert "Permission denied" in line
     monkeypatch.undo()
     assert journal.reclaim() == 3
+
+
+def test_a_cursor_that_may_not_be_read_keeps_no_journal_from_being_opened_or_looked_at(
+    opened: Opening, disk: SimulatedDisk, denied: Denying, clock: TimeMachine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = opened(retain="1h")
+    *_, last = [journal.append(LARGE) for _ in range(3)]
+    for name in ("foreign", "mail"):
+        journal.cursor(name).commit(last)
+    journal.close()
+    denied("open", CURSOR)
+    journal = opened(retain="1h")
+    clock.advance("1d")
+    assert journal.reclaim() == 0
+    for one in (journal, ReadOnlyJournal.open(FOLDER, disk=disk, clock=clock)):
+        assert one.stat().cursors == {"foreign": 0, "mail": 3}
+        [finding] = one.verify()
+        assert (finding.subject, finding.severity) == ("cursor foreign", Severity.WARNING)
+        assert "Permission denied" in finding.fact
+        assert "its pages are kept" in finding.reason
+    monkeypatch.undo()
+    assert journal.reclaim() == 2
 
 
 def test_a_full_journal_names_the_cursor_that_may_not_be_read(

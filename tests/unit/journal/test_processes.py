@@ -34,6 +34,23 @@ def acknowledged(process: subprocess.Popen[str], lines: int) -> int:
     return int([process.stdout.readline() for _ in range(lines)][-1])
 
 
+def test_a_relative_folder_stays_the_same_folder_when_the_process_goes_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    with Journal.open("journal", codec=BYTES, page_size=256) as journal:
+        other = ReadOnlyJournal.open("journal", codec=BYTES)
+        monkeypatch.chdir("elsewhere")
+        values = [b"x" * 90] * 4
+        journal.append_many(values)
+        journal.cursor("mail").commit(next(journal.read()))
+        assert [record.value for record in journal.read()] == values
+        assert [record.value for record in other.read()] == values
+        assert other.stat().pages == len(values)
+    assert list(tmp_path.glob("elsewhere/*")) == []
+
+
 @pytest.mark.parametrize("durability", ["none", "batch", "each"])
 def test_a_writer_killed_at_any_moment_loses_nothing_that_it_acknowledged(durability: str, tmp_path: Path) -> None:
     ends = [0]
