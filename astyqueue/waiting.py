@@ -9,9 +9,11 @@ asyncio is imported by the first task that waits: it brings 36 modules, which a 
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 import time
 from collections.abc import Callable, Coroutine
+from contextvars import copy_context
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from astyqueue.clock import Clock
@@ -19,6 +21,7 @@ from astyqueue.units import MonotonicUs
 
 if TYPE_CHECKING:
     import asyncio
+    from concurrent.futures import ThreadPoolExecutor
 
 T = TypeVar("T")
 
@@ -26,6 +29,8 @@ T = TypeVar("T")
 #: holder goes on with the interpreter lock, which another thread that computes gives up after 5 ms.
 _FIRST_PAUSE: Final = 0.0005
 _LONGEST_PAUSE: Final = 0.005
+#: The most threads that make calls for tasks.
+_THREADS: Final = 32
 
 
 class Wakeup:
@@ -144,11 +149,23 @@ async def _wait_for(event: asyncio.Event, seconds: float | None) -> None:
         return
 
 
-async def in_thread(call: Callable[[], T]) -> T:
-    """The result of a call that blocks, made in a thread: the event loop keeps running."""
-    import asyncio  # noqa: PLC0415 - as in `Wakeup.wait_in_task`
+#: For each process the threads of `in_thread`: a fork copies none. They are not those of an event loop, which a program
+#: may have wait for something that only these calls bring about, such as the end of a queue.
+_threads: Final[dict[int, ThreadPoolExecutor]] = {}
 
-    return await asyncio.to_thread(call)
+
+async def in_thread(call: Callable[[], T]) -> T:
+    """The result of a call that blocks, made in a thread: the event loop keeps running.
+
+    It must end by itself, because there are at most 32 threads for all tasks of the process.
+    """
+    import asyncio  # noqa: PLC0415 - as in `Wakeup.wait_in_task`
+    from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - as asyncio
+
+    if (threads := _threads.get(os.getpid())) is None:
+        made = ThreadPoolExecutor(_THREADS, thread_name_prefix="astyqueue-task")
+        threads = _threads.setdefault(os.getpid(), made)
+    return await asyncio.get_running_loop().run_in_executor(threads, copy_context().run, call)
 
 
 class DeferredCancellation:

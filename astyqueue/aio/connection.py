@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Iterable, Mapping
 from functools import partial
 from types import TracebackType
@@ -27,6 +26,7 @@ from astyqueue.stores import open_store
 from astyqueue.stores.async_adapter import as_async, opened_in_thread
 from astyqueue.stores.lazy_store import opened_when_needed
 from astyqueue.triggers import Triggers
+from astyqueue.waiting import in_thread
 
 
 class Connection:
@@ -116,7 +116,7 @@ class Connection:
         """
         try:
             if self._spools is not None:
-                await asyncio.to_thread(self._spools.close)
+                await in_thread(self._spools.close)
         finally:
             await self.store.close()
 

@@ -8,6 +8,7 @@ from typing import Final
 from astyqueue.durations import Duration
 from astyqueue.spool import Spool as Blocking
 from astyqueue.spool import SpoolStatus
+from astyqueue.waiting import in_thread
 
 
 class Spool:
@@ -19,7 +20,7 @@ class Spool:
 
     async def status(self) -> SpoolStatus:
         """What waits now; it reads the folder."""
-        return await asyncio.to_thread(self._spool.status)
+        return await in_thread(self._spool.status)
 
     async def drain(self, timeout: Duration = "1m") -> bool:  # noqa: ASYNC109 - how long to wait, as for threads
         """Wait until this process has forwarded all it may: its own messages, and those that dead processes left.

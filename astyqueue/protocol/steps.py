@@ -75,7 +75,8 @@ class Commit:
 class LocalCall:
     """A request to make a call that may wait for the disk of this machine; a task makes it in a thread.
 
-    Its errors are not thrown into the steps, but reach the caller of the runner.
+    A task that is cancelled waits for its end, so it must not wait for what may never come: steps `Rest` for that. Its
+    errors are not thrown into the steps, but reach the caller of the runner.
     """
 
     call: Callable[[], object]

@@ -4,6 +4,7 @@
 - `folder`: the folder of a queue, with its settings and a journal for each process. `process_journal`: one of these.
 - `open_journals`: those that a process has open, also what processes left that died. `forwarder`: the thread that
   forwards them. `outage`: what other processes see when it cannot.
+- `room`: where sends wait while it is full.
 - `options`, `record`: the choices of a user, and a message as a record.
 
 It knows nothing of rows and claims: the queue prepares messages, and sends them.

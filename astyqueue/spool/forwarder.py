@@ -18,6 +18,7 @@ from astyqueue.spool.open_journals import OpenJournals
 from astyqueue.spool.outage import Outage
 from astyqueue.spool.process_journal import ProcessJournal
 from astyqueue.spool.record import PendingMessage, SpooledMessage
+from astyqueue.spool.room import Room
 from astyqueue.structured_log import log_event, log_safely
 from astyqueue.text import reason_of
 from astyqueue.units import BEGINNING, SECOND, MonotonicUs
@@ -53,8 +54,10 @@ class Forwarder:
     A row that cannot be written now is held: its messages wait, and those of other rows and journals go on.
     """
 
-    def __init__(self, journals: OpenJournals, *, deliver: Deliver, clock: Clock, observers: Observers) -> None:
-        """Forward with `deliver`; nothing happens before `start`."""
+    def __init__(
+        self, journals: OpenJournals, *, deliver: Deliver, clock: Clock, observers: Observers, room: Room
+    ) -> None:
+        """Forward with `deliver`; nothing happens before `start`. Sends that wait in `room` hear of pages that went."""
         self.outage: Final = Outage(journals.folder.queue, clock)
         self.last_refusal = ""
         self.unreadable = 0
@@ -64,6 +67,7 @@ class Forwarder:
         self._clock: Final = clock
         self._deliver: Final = deliver
         self._observers: Final = observers
+        self._room: Final = room
         self._held: set[str] = set()
         self._errors: list[Exception] = []
         self._has_moved = False
@@ -261,12 +265,17 @@ class Forwarder:
     def _confirm(self, journal: ProcessJournal, part: Sequence[PendingMessage]) -> None:
         if not part:
             return
-        with self._files:
-            journal.confirm(part)
-        self._has_moved = True
+        self._note_done(journal, part)
         if self._observers.on:
             sent = tuple(one.message.id for one in part if one.message)
             self._observers.notify(SpoolForwarded(self._queue, sent))
+
+    def _note_done(self, journal: ProcessJournal, part: Sequence[PendingMessage]) -> None:
+        with self._files:
+            has_made_room = journal.confirm(part)
+        self._has_moved = True
+        if has_made_room:
+            self._room.look_again()
 
     def _set_aside(self, journal: ProcessJournal, one: PendingMessage, error: Exception) -> None:
         reason = one.problem or reason_of(error)
@@ -278,9 +287,7 @@ class Forwarder:
         except (AstyqueueError, OSError) as refusing:  # the journal of refused messages has no room, or is in use
             self._hold(one.row, refusing)
             return
-        with self._files:
-            journal.confirm([one])
-        self._has_moved = True
+        self._note_done(journal, [one])
         self.last_refusal = reason
         self.outage.passed_one()
         _log_refusal(self._queue, journal, one, reason)

@@ -64,7 +64,8 @@ class SpoolOptions:
         if not os.fspath(directory):
             message = "the folder of the spool is empty: name a folder, such as /var/spool/shop"
             raise BadSetting(message)
-        if (folder := Path(directory)).exists() and not folder.is_dir():
+        # Absolute, because the process may change its directory: it opens journals again, and those of dead processes.
+        if (folder := Path(directory).absolute()).exists() and not folder.is_dir():
             message = f"the spool needs a folder, and {folder} is a file: name another one"
             raise BadSetting(message)
         return cls(
@@ -88,13 +89,18 @@ class SpoolOptions:
         return self.when_full is WhenFull.DROP_OLDEST
 
     @property
+    def waits_for_room(self) -> bool:
+        """Whether a send waits while the spool is full."""
+        return self.when_full is WhenFull.BLOCK
+
+    @property
     def of_journal(self) -> dict[str, Any]:
-        """The options of the journal of one process."""
+        """The options of the journal of one process; its appends never wait for room: that is for the sends to do."""
         page = _USUAL_PAGE if self.cap is None else min(_USUAL_PAGE, self.cap // _PAGES, LARGEST_PAGE)
         return {
             "page_size": page,
             "cap": self.cap,
-            "when_full": self.when_full,
+            "when_full": WhenFull.RAISE if self.waits_for_room else self.when_full,
             "durability": self.durability,
             "batch_delay": self.batch_delay_us / SECOND,
             "disk": self.disk,

@@ -115,8 +115,8 @@ class ProcessJournal:
     def append(self, payloads: Sequence[bytes]) -> None:
         """Append records; on return they survive what the durability of the spool says, at least this process.
 
-        JournalFull says how many of them were appended; the others are not in the journal. After JournalFailed the
-        journal takes nothing more, and the forwarder opens it again.
+        It does not wait for room: JournalFull says how many of them were appended; the others are not in the journal.
+        After JournalFailed the journal takes nothing more, and the forwarder opens it again.
         """
         try:
             self._journal.append_and_flush(payloads)
@@ -179,18 +179,19 @@ class ProcessJournal:
         self._is_astray = False
         return found
 
-    def confirm(self, done: Iterable[PendingMessage]) -> None:
-        """Note durably that these messages need not be sent again, and free what they took."""
+    def confirm(self, done: Iterable[PendingMessage]) -> bool:
+        """Note durably that these messages need not be sent again, and free what they took; whether that made room."""
         for one in done:
             del self._waiting[one.sequence]
             self._confirmed[one.sequence] = Position(one.sequence, one.arrived_us)
         first = min(self._waiting, default=None)
         passed = [sequence for sequence in self._confirmed if first is None or sequence < first]
-        if passed:
-            self._cursor.commit(self._confirmed[max(passed)])
-            for sequence in passed:
-                del self._confirmed[sequence]
-            self._journal.reclaim()
+        if not passed:
+            return False
+        self._cursor.commit(self._confirmed[max(passed)])
+        for sequence in passed:
+            del self._confirmed[sequence]
+        return self._journal.reclaim() > 0
 
     def damage(self) -> list[Damage]:
         """What could not be read since the last call; `unreadable` counts the messages in it, at least."""

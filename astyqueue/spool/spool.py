@@ -20,6 +20,7 @@ from astyqueue.spool.open_journals import OpenJournals
 from astyqueue.spool.options import SpoolOptions
 from astyqueue.spool.process_journal import JournalState
 from astyqueue.spool.record import SpooledMessage
+from astyqueue.spool.room import Room
 from astyqueue.stores.fork_hooks import HeldLocks, call_at_forks
 from astyqueue.structured_log import log_event
 from astyqueue.units import SECOND
@@ -96,6 +97,8 @@ class Spool:
         self.folder: Final = SpoolFolder(options.directory, queue)
         self._options: Final = options
         self._clock: Final = clock or SystemClock()
+        self.waits_for_room: Final = options.waits_for_room
+        self.room: Final = Room(queue, self._clock)
         self._among: Final = ConnectionSpools(options) if among is None else among
         self._lock: Final = threading.Lock()
         self._files: Final = threading.Lock()
@@ -122,7 +125,9 @@ class Spool:
                 with self._files:
                     journals = self._journals = OpenJournals(self.folder, self._options, self._clock, self._files)
                 try:
-                    forwarder = Forwarder(journals, deliver=deliver, clock=self._clock, observers=observers)
+                    forwarder = Forwarder(
+                        journals, deliver=deliver, clock=self._clock, observers=observers, room=self.room
+                    )
                     forwarder.start()
                 except BaseException:
                     journals.close()
@@ -133,7 +138,8 @@ class Spool:
     def append(self, messages: Sequence[SpooledMessage]) -> None:
         """Append messages; on return they are as durable as the spool's durability says.
 
-        When the spool is full this waits, raises JournalFull or drops the oldest, as `when_full` says.
+        When the spool is full this drops the oldest if `when_full` says so, or raises JournalFull: it does not wait.
+        With "block" its caller waits in `room` then, and appends what is left.
         """
         forwarder = self._running()
         if messages:
@@ -184,6 +190,7 @@ class Spool:
         with self._lock:
             forwarder, was_closed = self._forwarder, self._closed
             self._closed = True
+        self.room.look_again()
         if forwarder is None:
             return
         # What follows for a second caller, such as the end of the store, would cut short what the first has begun.

@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from astyqueue.clock import Clock
@@ -51,6 +52,11 @@ class AppOptions:
     spool: GivenSpool | None
 
 
+def _absolute(spool: GivenSpool | None) -> GivenSpool | None:
+    """The same folder, wherever the process goes before the app opens it."""
+    return Path(spool).absolute() if spool and not isinstance(spool, SpoolOptions) else spool
+
+
 def _is_open(queue: MessageQueue) -> bool:
     try:
         return not queue.core.closed
@@ -71,7 +77,7 @@ class AppRuntime:
         self.tasks: dict[str, BaseTask[..., object]] = {}
         self._options = options
         self._url = options.url
-        self._spool = options.spool
+        self._spool = _absolute(options.spool)
         self._settings: dict[str, dict[str, object]] = {}
         self._declared: set[str] = set()
         self._locks: dict[int, threading.RLock] = {}
@@ -113,7 +119,7 @@ class AppRuntime:
     @spool.setter
     def spool(self, spool: GivenSpool) -> None:
         self._check_not_opened("spool")
-        self._spool = spool
+        self._spool = _absolute(spool)
 
     def _check_not_opened(self, what: str) -> None:
         if self._connection is not None:
@@ -221,6 +227,7 @@ class AppRuntime:
                 message = "this app was closed: make a new one"
                 raise Closed(message)
             if self._connection is None:
+                self._spool = self.spool  # also that of the environment, whatever the directory is later
                 self._connection = connect(
                     self.named_store,
                     clock=self._options.clock,

@@ -203,7 +203,7 @@ TWINS: Final = (
                 "    opened = await opened_in_thread(partial(open_store, url, clock=used, create=create))\n"
                 "        return Connection(opened, clock,"
             ),
-            "self._spools.close()": "await asyncio.to_thread(self._spools.close)",
+            "self._spools.close()": "await in_thread(self._spools.close)",
             "    def queue(self, name: str,": (
                 "    @property\n    def blocking(self) -> Blocking:\n"
                 '        """The same connection for threads: its calls block."""\n'
@@ -219,11 +219,11 @@ TWINS: Final = (
             "queue.close",
         ),
         imports=(
-            "import asyncio",
             "from collections.abc import Awaitable",
             "from functools import partial",
             "from astyqueue.queue.connection import Connection as Blocking",
             "from astyqueue.stores.async_adapter import as_async, opened_in_thread",
+            "from astyqueue.waiting import in_thread",
         ),
     ),
     Twin(

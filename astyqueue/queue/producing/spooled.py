@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from typing import Any, Final, NamedTuple, NoReturn
 
 from astyqueue.errors import BadInput, NotFound, Undecodable
@@ -52,12 +51,49 @@ class Spooling(NamedTuple):
         return self._replace(spool=self.spool.anew())
 
 
-class _PartlyAppended(Exception):
-    """Of a chunk, the first `handled` messages were vetoed or appended, these with their ids in `sent` by position."""
+class _Appending:
+    """An append to a spool, of which `appended` messages are in the spool already."""
 
-    def __init__(self, full: JournalFull, sent: dict[int, MessageId], handled: int) -> None:
-        super().__init__(str(full))
-        self.full = full
+    def __init__(self, spool: Spool, messages: Sequence[SpooledMessage]) -> None:
+        """Nothing is appended yet."""
+        self.appended = 0
+        self._spool: Final = spool
+        self._messages: Final = messages
+
+    def finish(self) -> Steps[None]:
+        """Append them all, and wait for room if the spool is for that; JournalFull if it is not.
+
+        A task that is cancelled while it waits ends there: no message is appended afterwards.
+        """
+        room = self._spool.room
+        full = yield from call_local(self._append)
+        if full is not None and not self._spool.waits_for_room:
+            raise full
+        if full is not None:
+            with room.waiting() as wakeup:
+                while full := (yield from call_local(self._append)):
+                    yield from room.wait(wakeup, full.reason)
+        room.found()
+
+    def _append(self) -> JournalFull | None:
+        """Append those that are left; returns the error of a full spool, as those of a local call are not for steps."""
+        try:
+            self._spool.append(self._messages[self.appended :])
+        except JournalFull as full:
+            self.appended += full.appended
+            return full
+        return None
+
+
+class _PartlyAppended(Exception):
+    """Of a chunk, the first `handled` messages were vetoed or appended, these with their ids in `sent` by position.
+
+    `error` ended the append: it may be the end of the steps of a task that was cancelled.
+    """
+
+    def __init__(self, error: BaseException, sent: dict[int, MessageId], handled: int) -> None:
+        super().__init__(str(error))
+        self.error = error
         self.sent = sent
         self.handled = handled
 
@@ -107,20 +143,13 @@ class SpooledProducer(Producer):
         self._listener.stats.add("spooled", count)
 
     def _insert_one(self, message: MessageId, prepared: PreparedMessage, *, sent: int) -> Steps[None]:  # noqa: ARG002 - the message has it
-        full = yield from call_local(partial(self._append, [SpooledMessage(message, prepared.value)]))
-        if full is not None:
+        try:
+            yield from _Appending(self.spool, [SpooledMessage(message, prepared.value)]).finish()
+        except JournalFull as full:
             raise SpoolFull(full.place, self._ring.queue, full.reason) from full
 
-    def _append(self, messages: Sequence[SpooledMessage]) -> JournalFull | None:
-        """Append messages; returns the error of a full spool, because those of a local call are not for the steps."""
-        try:
-            self.spool.append(messages)
-        except JournalFull as full:
-            return full
-        return None
-
     def _send_chunk(self, chunk: list[tuple[object, Message]], report: SendReport) -> Steps[None]:
-        """As its base; when the spool is full, the error has the report of what was sent."""
+        """As its base; after an error, hooks get what is in the spool. That of a full spool has the report of it."""
         first = len(report.ids)
         try:
             yield from super()._send_chunk(chunk, report)
@@ -130,7 +159,8 @@ class SpooledProducer(Producer):
             report.vetoed = {place: why for place, why in report.vetoed.items() if place < first + handled}
             self._call_after_send(chunk[:handled], report.ids[first:])
             self._count_sent(report.sent)
-            full = partly.full
+            if not isinstance(full := partly.error, JournalFull):
+                raise full from None
             raise SpoolFull(full.place, self._ring.queue, full.reason, appended=report.sent, report=report) from full
 
     def _place_and_insert(self, prepared: Sequence[PreparedMessage | None], now: int) -> Steps[dict[int, MessageId]]:  # noqa: ARG002 - the messages have it
@@ -143,10 +173,14 @@ class SpooledProducer(Producer):
                     sent[place] = MessageId(row, one.priority, id_)
         places = sorted(sent)
         wanted = [SpooledMessage(sent[place], one.value) for place in places if (one := prepared[place])]
-        full = yield from call_local(partial(self._append, wanted))
-        if full is not None:
-            appended = {place: sent[place] for place in places[: full.appended]}
-            raise _PartlyAppended(full, appended, places[full.appended])
+        appending = _Appending(self.spool, wanted)
+        try:
+            yield from appending.finish()
+        except BaseException as error:
+            if not appending.appended and not isinstance(error, JournalFull):
+                raise
+            appended = {place: sent[place] for place in places[: appending.appended]}
+            raise _PartlyAppended(error, appended, places[appending.appended]) from error
         return sent
 
     def _send_unique(self, prepared: PreparedMessage) -> Steps[Any]:

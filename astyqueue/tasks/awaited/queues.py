@@ -7,6 +7,7 @@ import asyncio
 from astyqueue.aio.queue import MessageQueue
 from astyqueue.queue.queue import MessageQueue as Blocking
 from astyqueue.tasks.base_app import AppRuntime
+from astyqueue.waiting import in_thread
 
 
 class AwaitedQueues:
@@ -28,7 +29,7 @@ class AwaitedQueues:
 
     async def close(self) -> None:
         """Close the store of the app, and end the threads in which its requests were made."""
-        await asyncio.to_thread(self._app.close)
+        await in_thread(self._app.close)
         while self._awaited:
             _, (_, queue) = self._awaited.popitem()
             await queue.store.close()

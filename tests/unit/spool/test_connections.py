@@ -249,6 +249,38 @@ def test_the_folder_comes_from_the_environment_and_child_processes_get_it(
     assert given.spool.cap == 4 << 30
 
 
+def test_a_relative_folder_stays_where_it_was_when_the_process_changes_its_directory(
+    disk: Disk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    options = SpoolOptions.of("spool", drain=0)
+    with connect(disk.url, spool=options) as connection:
+        connection.queue("emails")
+    with disk.away(), connect(disk.url, spool=options) as connection:
+        connection.queue("emails").send("a")
+    (elsewhere := tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(elsewhere)
+    assert disk.waiting("emails") == 1
+    with connect(disk.url, spool=options) as connection:
+        assert connection.queue("emails").spool.drain("20s")
+    assert (disk.waiting("emails"), list(elsewhere.iterdir())) == (0, [])
+    assert disk.delivered("emails", 1) == ["a"]
+
+
+def test_child_processes_of_an_app_get_its_relative_folder_as_an_absolute_one(
+    disk: Disk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    named = App(disk.url, spool="spool")
+    monkeypatch.setenv("ASTYQUEUE_SPOOL", "spool")
+    with App(disk.url) as of_environment:
+        of_environment.open()
+        (elsewhere := tmp_path / "elsewhere").mkdir()
+        monkeypatch.chdir(elsewhere)
+        for app in (named, of_environment):
+            assert app.core.environment["ASTYQUEUE_SPOOL"] == str(disk.spool)
+
+
 def test_a_queue_that_was_created_again_is_sent_to_by_a_spool_of_its_own(disk: Disk) -> None:
     with App(disk.url, spool=disk.spool) as app, connect(disk.url) as other:
         before = app.open()

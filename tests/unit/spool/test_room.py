@@ -7,7 +7,7 @@ import errno
 import os
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,7 +24,9 @@ from astyqueue.spool import folder as folder_module
 from astyqueue.spool.process_journal import ProcessJournal
 from astyqueue.testing import TimeMachine
 from tests.support.forks import beside_threads
+from tests.support.places import ONE_ROW, Place
 from tests.support.simulated_disk import SimulatedDisk
+from tests.unit.journal.conftest import until_true
 from tests.unit.spool.conftest import Gate, Opening, bodies
 
 FOLDER: Final = Path("/spool/queue-emails/1")
@@ -93,31 +95,6 @@ def test_the_error_of_a_full_disk_says_how_many_of_the_call_are_in_the_spool(
         disk.room = None
         assert 0 < full.value.appended < 9
         assert left(journal) == [RECORD] * full.value.appended
-
-
-@pytest.mark.parametrize("durability", ["none", "batch", "each"])
-def test_an_append_waits_until_a_full_disk_has_room(durability: str, disk: SimulatedDisk, clock: TimeMachine) -> None:
-    with opened(disk, clock, durability=durability, when_full="block") as journal:
-        journal.append([b"before"])
-        disk.room = 0
-        ended: list[BaseException | None] = []
-
-        def append() -> None:
-            try:
-                journal.append([b"waits"])
-                ended.append(None)
-            except JournalFull as full:
-                ended.append(full)
-
-        appending = threading.Thread(target=append, daemon=True)
-        appending.start()
-        clock.when_waiting(1 if durability == "each" else 2, DEADLINE)  # the thread that ends batches waits too
-        assert not ended
-        disk.room = 1_000
-        clock.advance("1s")
-        appending.join(DEADLINE)
-        assert ended == [None]
-        assert left(journal) == [b"before", b"waits"]
 
 
 @pytest.mark.parametrize("durability", ["none", "batch", "each"])
@@ -191,6 +168,52 @@ def test_a_send_that_raises_on_a_full_disk_may_be_repeated_without_doubling(
         assert queue.spool.status().messages == 0
     assert bodies(plain, 2) == ["a", "b"]
     assert plain.counts().waiting == 0
+
+
+@pytest.fixture
+def full_disk() -> FullDisk:
+    return FullDisk()
+
+
+@pytest.fixture
+def waiting_queue(
+    place: Place, clock: TimeMachine, folder: Path, full_disk: FullDisk
+) -> Iterator[Callable[[str], MessageQueue]]:
+    """Opens a queue whose sends wait for room, on a disk that a test makes full."""
+    with ExitStack() as stack:
+
+        def build(durability: str) -> MessageQueue:
+            spools = ConnectionSpools(SpoolOptions.of(folder, durability=durability, disk=full_disk, drain=0))
+            builder = MessageQueue.builder().store(place.store(clock)).name("emails").clock(clock).options(**ONE_ROW)
+            return stack.enter_context(builder.spooled(spools).build())
+
+        yield build
+        full_disk.is_full = False
+
+
+@pytest.mark.parametrize("durability", ["none", "batch", "each"])
+def test_a_send_waits_until_a_full_disk_has_room(
+    waiting_queue: Callable[[str], MessageQueue],
+    full_disk: FullDisk,
+    clock: TimeMachine,
+    durability: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    queue = waiting_queue(durability)
+    queue.send("before")
+    assert queue.spool.drain("20s")
+    full_disk.is_full = True
+    ended: list[object] = []
+    sending = threading.Thread(target=lambda: ended.append(queue.send("waits").new), daemon=True)
+    sending.start()
+    until_true(lambda: "spool_full queue=emails" in caplog.text or clock.advance("1s") is None)
+    assert not ended
+    full_disk.is_full = False
+    until_true(lambda: not sending.is_alive() or clock.advance("1s") is None)
+    assert ended == [True]
+    assert caplog.messages.count("spool_has_room queue=emails") == caplog.text.count("spool_full") == 1
+    assert queue.spool.drain("20s")
+    assert bodies(queue, 2) == ["before", "waits"]
 
 
 def test_settings_that_cannot_be_read_any_more_stop_no_message(
