@@ -63,7 +63,8 @@ class Hook:
         """Called when a message was removed and no delivery of it decided that; a dead letter too.
 
         `why` is "deleted" (`delete`, `stop`), "cleared", "dropped" (with its queue), "purged", "replaced" (by a send
-        with its unique key), or "overflow" (by a send to a full queue). Of at-most-once messages also "expired" or
+        with its unique key, or by the next run of its schedule with `overlap="cancel running"`), or "overflow" (by a
+        send to a full queue). Of at-most-once messages also "expired" or
         "closed": they had left the store, and no consumer took them in time, or before this process closed the queue. A
         delivery that was leased when its message was removed is "lost" when its consumer settles it.
         """

@@ -210,7 +210,8 @@ class QueueAdmin:
 
     def redrive(
         self,
-        *only: MessageId | str,
+        only: MessageId | str | Iterable[MessageId | str] | None = None,
+        *,
         rate: float | None = None,
         dry_run: bool = False,
         force: bool = False,
@@ -218,7 +219,7 @@ class QueueAdmin:
         cancelled: Callable[[], bool] = lambda: False,
         **where: Unpack[Where],
     ) -> RedriveReport:
-        """Put dead letters back, with all their attempts: `only` these, or all that match, at most `rate` a second.
+        """Put dead letters back, with all attempts: `only` one or several, or all that match; at most `rate` a second.
 
         `dry_run` only counts. Undecodable and expired messages would die again at once and are left, unless `force`d.
         `progress` is called after every commit and `cancelled` before each; messages put back before a stop stay back.

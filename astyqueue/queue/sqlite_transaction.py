@@ -8,12 +8,13 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
 from typing import TypeVar
 
 from astyqueue.durations import Duration
-from astyqueue.errors import BadInput, Closed, LeaseLost, NoTransactions
+from astyqueue.errors import BadInput, Closed, LeaseLost, NoTransactions, OutcomeUnknown
 from astyqueue.model.envelope import MessageId
 from astyqueue.model.message import Message, as_message
 from astyqueue.protocol.settling.outcomes import ACK
@@ -23,15 +24,22 @@ from astyqueue.queue.consuming.claimer import Claimer
 from astyqueue.queue.consuming.follow_up_sending import FollowUpSending
 from astyqueue.queue.consuming.outcome_recorder import PendingOutcome
 from astyqueue.queue.delivery.base_delivery import BaseDelivery, Lease
+from astyqueue.queue.delivery.follow_ups import AfterCommit
 from astyqueue.queue.history_writer import HistoryWriter
 from astyqueue.queue.hooks import Hook, notified
-from astyqueue.queue.producing.producer import SendReport, Sent
+from astyqueue.queue.producing.producer import SendReport, Sent, UncommittedSends
 from astyqueue.queue.queue_admin import QueueAdmin
 from astyqueue.store import OpenTransaction, TransactionalStore
 
 T = TypeVar("T")
-#: What is called after the commit, in order.
-AfterCommit = list[Callable[[], object]]
+
+
+@dataclass(frozen=True, slots=True)
+class Consequences:
+    """What is called, in order, once a transaction was committed, and once it was rolled back."""
+
+    committed: AfterCommit = field(default_factory=list)
+    rolled_back: AfterCommit = field(default_factory=list)
 
 
 class Transaction:
@@ -44,15 +52,16 @@ class Transaction:
     """
 
     def __init__(
-        self, queue: QueueAdmin, opened: OpenTransaction, after_commit: AfterCommit, held: contextlib.ExitStack
+        self, queue: QueueAdmin, opened: OpenTransaction, consequences: Consequences, held: contextlib.ExitStack
     ) -> None:
         """Use `queue.transaction()`."""
         self._queue = queue
         self._opened = opened
-        self._after_commit = after_commit
+        self._consequences = consequences
+        self._after_commit = consequences.committed
         self._held = held
-        hooks = tuple(_AfterCommitHook(hook, after_commit) for hook in queue.core.hooks)
-        self._producer = queue.core.producer.reporting_to(_AfterCommitListener(queue, after_commit), hooks)
+        hooks = tuple(_AfterCommitHook(hook, self._after_commit) for hook in queue.core.hooks)
+        self._producer = queue.core.producer.reporting_to(_AfterCommitListener(queue, self._after_commit), hooks)
 
     @property
     def connection(self) -> sqlite3.Connection:
@@ -69,7 +78,7 @@ class Transaction:
         if queue.store is not self._queue.store:
             message = f"queue {queue.name!r} was opened on its own: open both from one `connect(url)`"
             raise BadInput(message)
-        return Transaction(queue, self._opened, self._after_commit, self._held)
+        return Transaction(queue, self._opened, self._consequences, self._held)
 
     def send(
         self,
@@ -126,6 +135,9 @@ class Transaction:
                 if delivery.lease is not None:  # without one it would be settled
                     by_lease.setdefault(delivery.lease, []).append(claimer.recorder.pending(delivery, ACK, ()))
             followed = [one for pending in by_lease.values() for one in pending if one.delivery.follow_ups]
+            self._consequences.rolled_back.extend(
+                one.delivery.follow_ups.thaw for one in followed if one.delivery.follow_ups
+            )
             self._run(self._send_before(followed))
             for lease, pending in by_lease.items():
                 self._run(self._settle(lease, pending))
@@ -153,7 +165,8 @@ class Transaction:
 
     def _follow_ups(self) -> FollowUpSending:
         core = self._queue.core
-        return FollowUpSending(core.process, core.claimer.recorder, core.claimer.announce)
+        claimer = core.claimer
+        return FollowUpSending(core.process, claimer.recorder, claimer.announce, after_commit=self._after_commit)
 
     def _settle(self, lease: Lease, pending: Sequence[PendingOutcome]) -> Steps[None]:
         core = self._queue.core
@@ -174,13 +187,20 @@ class Transaction:
     @contextlib.contextmanager
     def _whole(self) -> Iterator[None]:
         """Undo what the block changed if it raises."""
-        before = len(self._after_commit)
+        to_commit, to_undo = len(self._after_commit), len(self._consequences.rolled_back)
         try:
             with self._opened.savepoint():
                 yield
         except BaseException:
-            del self._after_commit[before:]
+            del self._after_commit[to_commit:]
+            _undo(self._consequences.rolled_back[to_undo:])
+            del self._consequences.rolled_back[to_undo:]
             raise
+
+
+def _undo(calls: Iterable[Callable[[], object]]) -> None:
+    for call in calls:
+        call()
 
 
 def _record(claimer: Claimer, row: str, committed: Sequence[PendingOutcome]) -> None:
@@ -197,29 +217,28 @@ def open_transaction(queue: QueueAdmin) -> Iterator[Transaction]:
     store = queue.store
     if not isinstance(store, TransactionalStore):
         raise NoTransactions(queue.name, str(store))
-    after_commit: AfterCommit = []
+    consequences = Consequences()
     with contextlib.ExitStack() as held:
-        with store.transaction() as opened:
-            yield Transaction(queue, opened, after_commit, held)
-        for call in after_commit:
+        try:
+            with store.transaction() as opened:
+                yield Transaction(queue, opened, consequences, held)
+        except OutcomeUnknown:
+            raise
+        except BaseException:
+            _undo(consequences.rolled_back)
+            raise
+        for call in consequences.committed:
             with contextlib.suppress(Closed):  # a queue that was closed meanwhile has no consumers to wake
                 call()
 
 
-class _AfterCommitListener:
-    """Reports the sends of a transaction to the claimer after the commit."""
+class _AfterCommitListener(UncommittedSends):
+    """Reports the sends of a transaction to the claimer after the commit, and announces them then."""
 
     def __init__(self, queue: QueueAdmin, after_commit: AfterCommit) -> None:
         core = queue.core
+        super().__init__(core.claimer, HistoryWriter(core.process, core.settings_sync), after_commit)
         self._queue = queue
-        self._after_commit = after_commit
-        # One of its own: what others buffered must not be rolled back with this transaction.
-        self.history = HistoryWriter(core.process, core.settings_sync)
-        self.stats = self  # as `SendListener.stats`: `add` counts after the commit
-
-    def add(self, name: str, count: int = 1) -> None:
-        """Add to a counter after the commit."""
-        self._after_commit.append(partial(self._queue.core.claimer.stats.add, name, count))
 
     def announce(self, rows: Sequence[tuple[str, int | None]]) -> Steps[None]:
         """Announce the rows after the commit: before, consumers would find nothing."""

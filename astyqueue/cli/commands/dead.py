@@ -130,7 +130,13 @@ def redrive(
         errors_with_progress(far.sentence),
     ):
         report = opened.redrive(
-            *ids, rate=rate, dry_run=dry_run, force=force, progress=far.shown_by(bar), cancelled=interrupted, **where
+            ids or None,
+            rate=rate,
+            dry_run=dry_run,
+            force=force,
+            progress=far.shown_by(bar),
+            cancelled=interrupted,
+            **where,
         )
     done = "would put back" if dry_run else "put back"
     stopped = ", then was interrupted" if interrupted() else ""

@@ -41,11 +41,15 @@ _TRIES: Final = 3
 
 @dataclass(slots=True)
 class Claim:
-    """A timer of this process and the messages it hides: the right to settle them."""
+    """A timer of this process and the messages it hides: the right to settle them.
+
+    `lease`: the microseconds for which they were leased, counted from before the commit.
+    """
 
     row: str
     timer: Timer
     held: list[ClaimedMessage]
+    lease: int
 
 
 @dataclass(slots=True)
@@ -180,7 +184,7 @@ class _Claiming(HeaderCommits[_ClaimCommit]):
         blocked, merged = _blocked(self.process, claim_plan)
         successors += [(timer, None) for timer in merged]
         claims = [
-            Claim(self.snapshot.row, _leased(self.process, lease, held, claim_plan), held)
+            Claim(self.snapshot.row, _leased(self.process, lease, held, claim_plan), held, lease)
             for (lease, _), held in claim_plan.leased.items()
         ]
         put_off = [visible_at(self.process, until, entries) for until, entries in claim_plan.early.items()]

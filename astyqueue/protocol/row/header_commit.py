@@ -89,10 +89,11 @@ class RowTransaction:
 
 
 def bump_header(process: Client, change: RowTransaction, known: bytes | None, *, due: int | None) -> Header:
-    """Make a change a header commit on this header; returns the header it writes, with a floor of at most `due`."""
-    header = (
-        decode_header(change.row, known) if known is not None else Header(0, process.now(), _NO_NONCE, process.name, ())
-    )
+    """Make a change a header commit on this header; returns the header it writes, with a floor of at most `due`.
+
+    It does not change the owner of the row, and a new row has none: this process may only send.
+    """
+    header = decode_header(change.row, known) if known is not None else Header(0, process.now(), _NO_NONCE, "", ())
     floor = header.floor if due is None else min(header.floor, due)
     bumped = Header(header.version + 1, floor, process.nonce(), header.owner, header.cursors)
     change.bump_header(known, bumped)

@@ -100,9 +100,10 @@ class FiringPlan:
     successors: dict[Name, KnownSchedule] = field(default_factory=dict)
 
     @property
-    def cancelled(self) -> set[Id]:
-        """The messages that are cancelled."""
-        return {decision.cancelled.id for decision in self.decisions.values() if decision.cancelled}
+    def cancelled(self) -> dict[Id, tuple[str, Run]]:
+        """The runs that are cancelled, each with the name of its schedule."""
+        decisions = self.decisions.values()
+        return {one.cancelled.id: (one.schedule.name, one.cancelled) for one in decisions if one.cancelled}
 
     @property
     def anything(self) -> bool:
@@ -131,11 +132,11 @@ class RowSchedules:
         self._known: dict[tuple[str, Name], KnownSchedule] = {}
 
     def fire(
-        self, snapshot: RowSnapshot, *, on_skipped: Callable[[list[SkippedOccurrences]], None] | None = None
+        self, snapshot: RowSnapshot, *, on_commit: Callable[[FiringPlan], None] | None = None
     ) -> Steps[list[FiredOccurrence]]:
         """Fire the due occurrences of a row, in at most 32 commits; updates the snapshot, or forgets it after an error.
 
-        `on_skipped` is called after each commit with the occurrences that it skipped.
+        `on_commit` is called with each plan that was committed.
         """
         if len(self._known) > _REMEMBERED:
             self._known.clear()
@@ -146,8 +147,8 @@ class RowSchedules:
                 sent += [
                     one for each in firing.decisions.values() for one in fired(each.schedule, each.sent, firing.now)
                 ]
-                if on_skipped and (skipped := firing.skipped):
-                    on_skipped(skipped)
+                if on_commit:
+                    on_commit(firing)
         except BaseException:
             snapshot.forget()
             raise
@@ -262,10 +263,10 @@ class _Firings(HeaderCommits[FiringPlan]):
             self._replace(change, plan, name)
         for name in plan.gone:
             change.replace(plan.timers[name], None)
-        plan.shrunk = self.snapshot.loaded_timers.without(plan.cancelled) if plan.cancelled else []
+        plan.shrunk = self.snapshot.loaded_timers.without(set(cancelled)) if (cancelled := plan.cancelled) else []
         for timer, left in plan.shrunk:
             change.replace(timer, left)
-        change.delete(*[message_name(*one.cancelled) for one in plan.decisions.values() if one.cancelled])
+        change.delete(*[message_name(*run) for _, run in cancelled.values()])
         yield from write_key_hints(self.process, _hints(change.row, plan))
         if puts := _messages(change, plan):
             plan.listed.append(visible_at(self.process, plan.now, entries_of(puts)))

@@ -12,11 +12,12 @@ from astyqueue.errors import BadInput, Undecodable
 from astyqueue.model.envelope import MessageId
 from astyqueue.model.schedule import Firing, Run, Schedule
 from astyqueue.protocol.layout.columns import State, message_name
-from astyqueue.protocol.layout.rows import Ring
+from astyqueue.protocol.layout.rows import Ring, declared_row
 from astyqueue.protocol.layout.schedule_column import (
     decode_schedule,
     trigger_name,
 )
+from astyqueue.protocol.row.compare_and_set import update
 from astyqueue.protocol.row.header_commit import CommitLoop, CommitPlan
 from astyqueue.protocol.row.snapshot import RowSnapshot
 from astyqueue.protocol.scheduling.fire import FiredOccurrence, fired, run_states
@@ -36,8 +37,8 @@ from astyqueue.protocol.scheduling.schedule_commit import (
 from astyqueue.protocol.sending.key_state import (
     keys_of,
 )
-from astyqueue.protocol.steps import BATCH_BYTES, Client, Steps, read_column
-from astyqueue.store import Name
+from astyqueue.protocol.steps import BATCH_BYTES, Client, Steps, read_column, read_one
+from astyqueue.store import Name, Slice
 from astyqueue.triggers import Trigger
 
 #: Occurrences of one backfill, and messages of it in one commit.
@@ -208,7 +209,10 @@ class _Discarding(CommitPlan):
 
 
 def delete_schedules(process: Client, ring: Ring) -> Steps[None]:
-    """Remove all schedules of a queue and free their keys; keys of unreadable ones are not freed, but can be taken."""
+    """Remove all schedules of a queue and free their keys; keys of unreadable ones are not freed, but can be taken.
+
+    Then remove the records of what programs declared: a process that starts later declares its schedules anew.
+    """
     for row in ring.homes():
         for column in (yield from schedule_columns(row)):
             try:
@@ -219,3 +223,6 @@ def delete_schedules(process: Client, ring: Ring) -> Steps[None]:
                 yield from remove(ScheduleHandle(process, row, name))
             else:
                 yield from discard(process, row, column.name)
+    declared = declared_row(ring.queue)
+    for column in (yield from read_one(Slice(declared, 0, values=False))):
+        yield from update(declared, column.name, lambda _: None, observers=process.observers)

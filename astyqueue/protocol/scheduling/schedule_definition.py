@@ -192,8 +192,8 @@ class RepeatingSend:
                     Put(key_name(self._handle.name), KeyOwningSchedule(self._handle.name, self._mark).encode()),
                 )
             )
-        replaced = result_of_kept_key(row, in_the_way[0]) if in_the_way else None
-        self._replaced = replaced.id if replaced else None
+        replaced = (result_of_kept_key(row, state) for state in in_the_way if state.is_stored)
+        self._replaced = next((result.id for result in replaced if result), None)
         return plan
 
 

@@ -47,6 +47,11 @@ class KeyState(NamedTuple):
         leased = [timer for timer in snapshot.loaded_timers.in_state(State.LEASED) if timer.due > now]
         return self.owner is not None and any(entry.id == self.owner.id for timer in leased for entry in timer.entries)
 
+    @property
+    def is_stored(self) -> bool:
+        """Whether `owner` is a message in the store, and not the next run of a schedule."""
+        return self.repeats is None or self.repeats.run is not None
+
 
 FREE: Final = KeyState()
 
@@ -72,6 +77,13 @@ def key_states(row: str, columns: Sequence[Column]) -> Steps[dict[Name, KeyState
         else:
             states[column.name] = KeyState(column)
     return states
+
+
+def keys_with_owner(row: str, keys: Iterable[str]) -> Steps[set[str]]:
+    """Those of these unique keys of a home row that a living message has, leased, waiting or repeated."""
+    columns = yield from read_one(Named(row, tuple(map(key_name, keys))), exact=True)
+    states = yield from key_states(row, columns)
+    return {state.owner.key for state in states.values() if state.owner}
 
 
 def state_of_repeating(row: str, column: Column, schedule: Schedule) -> Steps[KeyState]:

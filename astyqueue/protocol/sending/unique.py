@@ -269,7 +269,7 @@ class _Replacing(_Sending):
         if result and (state.repeats if self._supersedes else is_leased):
             self.results = {self._wanted.key: result}
             return None
-        self.replaced = result.id if result and not is_leased else None
+        self.replaced = result.id if result and not is_leased and state.is_stored else None
         sent = self._in_place_of(state.owner)
         plan = RemovalPlan(taken=[(state.column, Put(key_name(sent.key), sent.owner.encode()))], puts=[sent.put])
         if state.owner and is_leased:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -13,7 +13,7 @@ from astyqueue.model.envelope import MessageId
 from astyqueue.model.event import Event, Kind
 from astyqueue.model.message import check_key, range_of
 from astyqueue.model.settings import did_you_mean
-from astyqueue.model.validation import check_count
+from astyqueue.model.validation import check_count, check_several
 from astyqueue.model.views import DeadFilter, DeadLetter, DeathKind, RedriveReport
 from astyqueue.protocol.admin import dead_letters as stored
 from astyqueue.protocol.steps import Steps
@@ -25,6 +25,7 @@ from astyqueue.waiting import Rest, Wakeup
 
 #: The number of dead letters put back in one commit, unless a rate requires fewer.
 _PAGE: Final = 100
+_IDS: Final = "give a MessageId or its text, or a list of them"
 
 
 class Where(TypedDict, total=False):
@@ -77,8 +78,8 @@ class RedriveOptions:
     """The options of a redrive.
 
     At most `rate` messages a second, in small commits; `dry_run` only counts; `force` also puts back messages that will
-    die again; `only` are the letters to redrive, in place of a filter. `progress` is called after every commit, and
-    `cancelled` before each.
+    die again; `only` is the letter to redrive, or several (None: those that match a filter). `progress` is called after
+    every commit, and `cancelled` before each.
     """
 
     rate: float | None = None
@@ -86,7 +87,7 @@ class RedriveOptions:
     force: bool = False
     progress: Callable[[RedriveReport], None] | None = None
     cancelled: Callable[[], bool] = lambda: False
-    only: Sequence[MessageId | str] = ()
+    only: MessageId | str | Iterable[MessageId | str] | None = None
 
     def __post_init__(self) -> None:
         """Refuse a rate with which the redrive would never end."""
@@ -129,11 +130,11 @@ def dead_letter(core: QueueRuntime, message: MessageId | str) -> Steps[DeadLette
 def redrive(core: QueueRuntime, redriving: RedriveOptions, where: Where) -> Steps[RedriveReport]:
     """Put dead letters back, page by page."""
     wanted = dead_filter(where)
-    if redriving.only and any(value is not None for value in where.values()):
+    if redriving.only is not None and any(value is not None for value in where.values()):
         problem = "redrive takes the ids of dead letters or a filter, not both"
         raise BadInput(problem)
-    if redriving.only:
-        return (yield from _redrive_only(core, redriving))
+    if redriving.only is not None:
+        return (yield from _redrive_only(core, redriving, redriving.only))
     rows, levels = core.ring.rows(), core.settings.layout.priorities
     report = RedriveReport(dry_run=redriving.dry_run)
     begun = core.clock.monotonic()
@@ -181,9 +182,12 @@ def _events_of(messages: list[MessageId], events: list[Event]) -> list[Event]:
     return [event for event in events if event.message in meant]
 
 
-def _redrive_only(core: QueueRuntime, redriving: RedriveOptions) -> Steps[RedriveReport]:
+def _redrive_only(
+    core: QueueRuntime, redriving: RedriveOptions, only: MessageId | str | Iterable[MessageId | str]
+) -> Steps[RedriveReport]:
     """Put back the chosen letters, page by page; if one is not a dead letter, NotFound is raised and none is."""
-    chosen = list(dict.fromkeys(id_of(core, message) for message in redriving.only))
+    several = (only,) if isinstance(only, MessageId | str) else check_several(only, "redrive takes ids", _IDS)
+    chosen = list(dict.fromkeys(id_of(core, message) for message in several))
     report = RedriveReport(dry_run=redriving.dry_run)
     for id_ in chosen:
         if redriving.cancelled():

@@ -54,6 +54,8 @@ def delete_message(core: QueueRuntime, message: MessageId) -> Steps[bool]:
     deleted = yield from delete_stored(core.process, message)
     yield from core.claimer.history.write_or_buffer(events if deleted else ())
     call_after_delete(core.hooks, [message] if deleted else [], "deleted")
+    if deleted:  # it may have been the one that others of its group wait for
+        yield from core.claimer.announce([(message.row, None)], frees_group=True)
     return deleted
 
 

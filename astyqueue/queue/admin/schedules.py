@@ -39,7 +39,7 @@ from astyqueue.protocol.scheduling.fire import fired
 from astyqueue.protocol.scheduling.schedule_commit import ScheduleHandle, found_in, schedules_in
 from astyqueue.protocol.scheduling.schedule_definition import RepeatingSend, RequestedSchedule
 from astyqueue.protocol.steps import Steps, read_column
-from astyqueue.queue.hooks import call_after_delete
+from astyqueue.queue.hooks import call_after_delete, notified
 from astyqueue.queue.producing.producer import Sent
 from astyqueue.queue.producing.spooled import refuse_unanswerable
 from astyqueue.queue.producing.unique import sent_or_kept
@@ -178,6 +178,8 @@ def send_recurring(core: QueueRuntime, message: Message, trigger: Trigger, polic
         problem = f'unique="{unique}" replaces single messages: with a trigger give keep, reject, replace or debounce'
         raise BadInput(problem)
     template = template_of(core, replace(message, unique=None))
+    for hook in core.hooks:
+        hook.before_send(message)
     yield from core.settings_sync.time.follow()
     process = core.process
     handle = handle_of(core, f"message {process.nonce().hex()}" if message.key is None else _name_of(message.key))
@@ -198,6 +200,9 @@ def send_recurring(core: QueueRuntime, message: Message, trigger: Trigger, polic
         sent = [*events.of_scheduled(handle.row, repeating.fired), *events.of_firing(handle.row, repeating.fired)]
         yield from history.write_or_buffer([*replaced, *sent])
         yield from core.claimer.announce([(handle.row, None)])
+        call_after_delete(core.hooks, [result.replaced] if result.replaced else [], "replaced")
+        for hook in core.hooks:
+            notified(hook.after_send, message, result.id)
     return Sent(result.id, result.sent)
 
 

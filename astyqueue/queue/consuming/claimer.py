@@ -69,14 +69,14 @@ class Claimer:
         """Changes of the stored settings take effect within ten seconds. Without `triggers`, no schedule is fired."""
         self.stats = QueueStats()
         self.history = HistoryWriter(process, settings_sync)
-        self.firings = ScheduleFiring(process, self.stats, triggers, history=self.history)
+        self.notifier = notifier = HookNotifier(hooks)
+        self.firings = ScheduleFiring(process, self.stats, triggers, history=self.history, notifier=notifier)
         scheduler.fire_schedules(on=self.firings.on)
         self._process = process
         self._scheduler = scheduler
         self._clock = clock
         self._doorbell = doorbell
         self._settings_sync = settings_sync
-        self.notifier = notifier = HookNotifier(hooks)
         self.recorder = recorder = OutcomeRecorder(self.stats, notifier, self.history, process.observers)
         self.leases = LeaseTable()
         self._outcomes = SettleBuffer(self.leases, recorder)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from astyqueue.ids import is_derived
@@ -13,10 +14,10 @@ from astyqueue.model.schedule import SCHEDULE
 from astyqueue.observe.events import OccurrenceFired
 from astyqueue.protocol.claiming.selection import ClaimedMessage
 from astyqueue.protocol.row.snapshot import RowSnapshot
-from astyqueue.protocol.scheduling.fire import RowSchedules
-from astyqueue.protocol.scheduling.policies import SkippedOccurrences
+from astyqueue.protocol.scheduling.fire import FiringPlan, RowSchedules
 from astyqueue.protocol.steps import Client, Steps
 from astyqueue.queue.history_writer import HistoryWriter
+from astyqueue.queue.hooks import HookNotifier
 from astyqueue.queue.metrics import QueueStats
 from astyqueue.triggers import Triggers
 
@@ -51,13 +52,20 @@ class ScheduleFiring:
     """Fires due occurrences in the rows that this process claims from, unless turned off."""
 
     def __init__(
-        self, process: Client, stats: QueueStats, triggers: Triggers | None, *, history: HistoryWriter
+        self,
+        process: Client,
+        stats: QueueStats,
+        triggers: Triggers | None,
+        *,
+        history: HistoryWriter,
+        notifier: HookNotifier,
     ) -> None:
         """Without `triggers` this process fires nothing; other processes must."""
         self.lateness: dict[str, Lateness] = {}
         self._process = process
         self._stats = stats
         self._history = history
+        self._notifier = notifier
         self._schedules = None if triggers is None else RowSchedules(process, triggers)
 
     @property
@@ -73,12 +81,8 @@ class ScheduleFiring:
         """Fire the due occurrences and return their number; reads nothing unless one is due."""
         if self._schedules is None or not snapshot.fires:
             return 0
-        skipped: list[SkippedOccurrences] = []
         events = self._history.events
-        try:
-            fired = yield from self._schedules.fire(snapshot, on_skipped=skipped.extend)
-        finally:
-            self._history.note(Kind.SKIPPED, lambda: events.of_skipping(skipped))
+        fired = yield from self._schedules.fire(snapshot, on_commit=partial(self._committed, snapshot.row))
         self._history.note(Kind.SENT, lambda: events.of_scheduled(snapshot.row, fired))
         self._history.note(Kind.FIRED, lambda: events.of_firing(snapshot.row, fired))
         self._stats.add("fired", len(fired))
@@ -89,6 +93,18 @@ class ScheduleFiring:
             if late := self._of(one.schedule):
                 late.fired.note(one.at - one.occurrence)
         return len(fired)
+
+    def _committed(self, row: str, plan: FiringPlan) -> None:
+        """Record what a commit skipped and cancelled, and queue the calls of hooks."""
+        events = self._history.events
+        self._history.note(Kind.SKIPPED, lambda: events.of_skipping(plan.skipped))
+        cancelled = [(schedule, MessageId(row, *run)) for schedule, run in plan.cancelled.values()]
+        self._history.note(
+            Kind.CANCELLED,
+            lambda: [events.of_command(Kind.CANCELLED, one, schedule, why="replaced") for schedule, one in cancelled],
+        )
+        for _, one in cancelled:
+            self._notifier.deleted(one, "replaced")
 
     def handed_out(self, messages: Iterable[ClaimedMessage]) -> None:
         """Measure when messages of schedules are delivered.

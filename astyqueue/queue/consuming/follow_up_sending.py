@@ -18,7 +18,7 @@ from astyqueue.protocol.sending.key_index import write_key_hints
 from astyqueue.protocol.steps import Client, Steps
 from astyqueue.queue.consuming.outcome_recorder import OutcomeRecorder, PendingOutcome
 from astyqueue.queue.delivery.base_delivery import BaseDelivery
-from astyqueue.queue.delivery.follow_ups import FollowUp, FollowUpQueue, FollowUps, FollowUpSends
+from astyqueue.queue.delivery.follow_ups import AfterCommit, FollowUp, FollowUpQueue, FollowUps, FollowUpSends
 from astyqueue.structured_log import log_event
 
 _log: Final = logging.getLogger("astyqueue.queue")
@@ -32,11 +32,18 @@ class FollowUpSending:
         process: Client,
         recorder: OutcomeRecorder,
         announce: Callable[[Sequence[tuple[str, int | None]]], Steps[None]],
+        *,
+        after_commit: AfterCommit | None = None,
     ) -> None:
-        """`announce` has consumers scan rows of this queue."""
+        """`announce` has consumers scan rows of this queue.
+
+        In a transaction, what follows from the sends is left to `after_commit`.
+        """
         self._process = process
         self._recorder = recorder
         self._announce = announce
+        self._after_commit = after_commit
+        self._later = recorder.notifier.later if after_commit is None else after_commit.append
         # Weak: a handler may open the queue that it sends to anew for each message.
         self._sends: WeakKeyDictionary[FollowUpQueue, FollowUpSends] = WeakKeyDictionary()
         self._committed: list[FollowUp] = []
@@ -70,9 +77,9 @@ class FollowUpSending:
     def _send_to(self, queue: FollowUpQueue, follow_ups: Sequence[FollowUp]) -> Steps[None]:
         sends = self._sends.get(queue)
         if sends is None:
-            sends = self._sends[queue] = queue.sends()
+            sends = self._sends[queue] = queue.sends(self._after_commit)
         for one in (yield from sends.send(follow_ups)):
-            self._recorder.notifier.later(partial(queue.call_after_send, one))
+            self._later(partial(queue.call_after_send, one))
 
     def committed(self, follow_ups: Iterable[FollowUps]) -> None:
         """Keep those that were committed with their acks, until `report`."""
@@ -85,7 +92,7 @@ class FollowUpSending:
         committed, self._committed = self._committed, []
         self._recorder.stats.add("sent", len(committed))
         for one in committed:
-            self._recorder.notifier.later(partial(one.queue.call_after_send, one))
+            self._later(partial(one.queue.call_after_send, one))
         history, long_ago = self._recorder.history, ids.first_at(self._process.now() - LATE)
         for row in {one.sent_as.row for one in committed}:
             late = [one.sent_as for one in committed if one.sent_as.row == row and one.sent_as.id < long_ago]

@@ -250,7 +250,7 @@ class RowWorker:
         """
         permitted = shares if self.permit.granted else {}
         for taken in claimed.claims:
-            lease = Lease(row, taken.timer, taken.timer.due - self.process.now(), since=self.process.now())
+            lease = Lease(row, taken.timer, taken.lease, since=self.process.now())
             allocated = self.waiters.allocate(row, taken.held, lease, shares=permitted)
             handed = [delivery for _, deliveries in allocated for delivery in deliveries]
             unwanted = [BaseDelivery(row, one, lease) for one in taken.held[len(handed) :]]

@@ -61,8 +61,9 @@ class Lease:
         return f"<Lease in {self.row} until {self.timer.due}{renewed}: {len(self.deliveries)} deliveries{unanswered}>"
 
     def plan_renewal(self, now: int) -> None:
-        """Plan the next renewal of the lease."""
-        self.renew_at = now + int(self.duration * _RENEWED_AT)
+        """Plan the next renewal of the lease; the first one by the time left, as the claim may have been slow."""
+        left = self.timer.due - now if self.renew_at == NEVER else self.duration
+        self.renew_at = now + int(left * _RENEWED_AT)
 
     def to_be_renewed(self, now: int) -> list[Id]:
         """The messages to renew it for: their waiter wants that, they are unsettled, `renew_until` has not passed."""

@@ -6,7 +6,7 @@ id that follows from the delivery and the message: sent again, it is still one m
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
@@ -17,6 +17,8 @@ from astyqueue.protocol.layout.columns import message_name
 from astyqueue.protocol.steps import BATCH_BYTES, Steps
 from astyqueue.store import Put
 
+#: What is called after the commit of a transaction, in order.
+AfterCommit = list[Callable[[], object]]
 #: Follow-ups of one delivery; together they have at most `BATCH_BYTES`, unless there is only one.
 MOST: Final = 100
 
@@ -63,8 +65,12 @@ class FollowUpQueue(Protocol):
         """An id, drawn now, for a message in this row."""
         ...
 
-    def sends(self) -> FollowUpSends:
-        """Sends into other rows than that of the delivery."""
+    def sends(self, after_commit: AfterCommit | None = None) -> FollowUpSends:
+        """Sends into other rows than that of the delivery.
+
+        In a transaction they are in the store once that is committed: counting them is left to `after_commit`, and
+        announcing them to the caller.
+        """
         ...
 
     def announce(self, follow_ups: Sequence[FollowUp]) -> Steps[None]:
@@ -136,3 +142,7 @@ class FollowUps:
                 Put(message_name(one.prepared.priority, one.sent_as.id), one.prepared.value) for one in self.together
             )
         return self._puts
+
+    def thaw(self) -> None:
+        """Let others be added again: the ack that was tried is known to have changed nothing."""
+        self._puts = None

@@ -12,6 +12,7 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from itertools import takewhile
 from typing import Final
 
 from astyqueue.clock import Clock
@@ -19,10 +20,12 @@ from astyqueue.errors import NotFound, QueueFull, Vetoed
 from astyqueue.ids import IdSource
 from astyqueue.model.envelope import MessageId
 from astyqueue.model.event import Event, Kind
-from astyqueue.model.message import Message, PreparedMessage
+from astyqueue.model.message import Message, MessageEncoder, PreparedMessage, with_policy_of_queue
 from astyqueue.model.settings import BLOCK, DROP_OLDEST, FORWARD, Behaviour, Settings
 from astyqueue.protocol.admin.bounded_queue import Depth, delete_waiting, measure
 from astyqueue.protocol.admin.settings import load_settings
+from astyqueue.protocol.layout.rows import Ring
+from astyqueue.protocol.sending.key_state import keys_with_owner
 from astyqueue.protocol.steps import Client, Steps
 from astyqueue.queue.consuming.expiry_sweep import ExpirySweep
 from astyqueue.queue.hooks import Hook, call_after_delete
@@ -164,7 +167,10 @@ class BoundedProducer(Producer):
         """Send one message here, or to the overflow queue."""
         if not self._behaviour.max_messages:
             return (yield from super()._send_prepared(message, prepared, now))
-        taken = yield from self._admitted(1)
+        taken = self._credit.take(1, self._behaviour.max_messages)
+        if not taken and prepared.unique and (yield from _with_owner(self._ring, [prepared])):
+            return (yield from super()._send_prepared(message, prepared, now))
+        taken = taken or (yield from self._admitted(1))
         if not taken:
             return (yield from self._forward(message))
         with self._credit.sending(taken):
@@ -177,7 +183,12 @@ class BoundedProducer(Producer):
             yield from super()._send_chunk(chunk, report)
             return
         while chunk:
-            taken = yield from self._admitted(len(chunk), before=report.sent)
+            taken = self._credit.take(len(chunk), self._behaviour.max_messages)
+            if not taken and (kept := (yield from self._leading_with_owner(chunk))):
+                yield from super()._send_chunk(chunk[:kept], report)
+                chunk = chunk[kept:]
+                continue
+            taken = taken or (yield from self._admitted(len(chunk), before=report.sent))
             part, chunk = chunk[: taken or len(chunk)], chunk[taken or len(chunk) :]
             if not taken:
                 yield from self._forward_chunk(part, report)
@@ -186,6 +197,13 @@ class BoundedProducer(Producer):
                 yield from super()._send_chunk(part, report)
         if behaviour.overflow == DROP_OLDEST and wanted > _excess(behaviour.max_messages) and not self._in_transaction:
             yield from self._delete_excess(behaviour.max_messages)
+
+    def _leading_with_owner(self, chunk: Sequence[tuple[object, Message]]) -> Steps[int]:
+        settings = self._settings_sync.settings
+        encoder = MessageEncoder(settings, self._process.now())
+        with_policy = ((body, with_policy_of_queue(options, settings)) for body, options in chunk)
+        leading = takewhile(lambda one: one[1].unique is not None, with_policy)
+        return (yield from _with_owner(self._ring, [encoder.prepare(*one) for one in leading]))
 
     def _admitted(self, wanted: int, *, before: int = 0) -> Steps[int]:
         """How many of `wanted` messages may be sent here now: at least one, or none if they are to be forwarded.
@@ -326,6 +344,20 @@ class BoundedProducer(Producer):
         """The error once the overflow queue was dropped; one that was created again is opened by the next send."""
         self._overflow_producers.clear()
         return self._full(self._behaviour, before)
+
+
+def _with_owner(ring: Ring, unique: Sequence[PreparedMessage]) -> Steps[int]:
+    """How many of these messages, from the first one on, have unique keys that other messages have.
+
+    They need no room: each is kept out, or takes the place of the other one.
+    """
+    by_row: dict[str, set[str]] = {}
+    for one in unique:
+        by_row.setdefault(ring.home(ring.shard_of_key(str(one.key))), set()).add(str(one.key))
+    owned: set[str] = set()
+    for row, keys in by_row.items():
+        owned |= yield from keys_with_owner(row, sorted(keys))
+    return next((place for place, one in enumerate(unique) if one.key not in owned), len(unique))
 
 
 def _excess(limit: int) -> int:

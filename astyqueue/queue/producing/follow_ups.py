@@ -12,10 +12,12 @@ from astyqueue.protocol.layout.rows import Ring
 from astyqueue.protocol.sending.idempotent import numbered_id
 from astyqueue.protocol.steps import Client, Steps
 from astyqueue.queue.consuming.claimer import Claimer
-from astyqueue.queue.delivery.follow_ups import MOST, FollowUp
+from astyqueue.queue.delivery.follow_ups import MOST, AfterCommit, FollowUp
+from astyqueue.queue.history_writer import HistoryWriter
 from astyqueue.queue.hooks import Hook, notified
 from astyqueue.queue.producing.idempotent import IdentifiedMessage, RepeatableSender
 from astyqueue.queue.producing.placement import Placement
+from astyqueue.queue.producing.producer import SendListener, UncommittedSends
 from astyqueue.queue.settings_sync import SettingsSync
 
 
@@ -64,7 +66,8 @@ class FollowUpProducer:
         # in the order of the calls; MOST microseconds before the origin, so that `number` (< MOST) never passes it
         moment = (prepared.due or origin.moment - MOST) + number
         id_ = numbered_id(f"{origin}/{self._ring.queue}/{message!r}", number, moment)
-        row = self._placement.row_of_numbered(prepared, prepared.due or now, int.from_bytes(id_[8:]))
+        # not the row of now: an attempt in a later time shard must find what this one sent
+        row = self._placement.row_of_numbered(prepared, prepared.due or origin.moment, int.from_bytes(id_[8:]))
         return FollowUp(self, message, prepared, MessageId(row, prepared.priority, id_))
 
     def new_id(self, row: str, prepared: PreparedMessage) -> MessageId:
@@ -72,11 +75,12 @@ class FollowUpProducer:
         [id_] = self._ids.block(1, prepared.due)
         return MessageId(row, prepared.priority, id_)
 
-    def sends(self) -> RepeatableFollowUps:
-        """Sends into other rows than that of the delivery."""
-        return RepeatableFollowUps(
-            self._settings_sync, RepeatableSender(self._process, self._settings_sync, self._claimer)
-        )
+    def sends(self, after_commit: AfterCommit | None = None) -> RepeatableFollowUps:
+        """Sends into other rows than that of the delivery; see `FollowUpQueue.sends`."""
+        listener: SendListener = self._claimer
+        if after_commit is not None:
+            listener = UncommittedSends(self._claimer, HistoryWriter(self._process, self._settings_sync), after_commit)
+        return RepeatableFollowUps(self._settings_sync, RepeatableSender(self._process, self._settings_sync, listener))
 
     def announce(self, follow_ups: Sequence[FollowUp]) -> Steps[None]:
         """Have consumers scan the rows of these messages, which are in the store."""

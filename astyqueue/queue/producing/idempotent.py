@@ -24,7 +24,7 @@ from astyqueue.protocol.sending.idempotent import (
 )
 from astyqueue.protocol.sending.key_index import write_key_hints
 from astyqueue.protocol.steps import Client, Steps
-from astyqueue.queue.consuming.claimer import Claimer
+from astyqueue.queue.producing.producer import SendListener
 from astyqueue.queue.settings_sync import SettingsSync
 from astyqueue.units import SECOND
 
@@ -42,12 +42,12 @@ class IdentifiedMessage(NamedTuple):
 class RepeatableSender:
     """Idempotent sends of one process to one queue; to each row by one thread or task at a time."""
 
-    def __init__(self, process: Client, settings_sync: SettingsSync, claimer: Claimer) -> None:
-        """`claimer` wakes consumers, and has the history."""
+    def __init__(self, process: Client, settings_sync: SettingsSync, listener: SendListener) -> None:
+        """`listener` counts what is sent, wakes consumers, and has the history."""
         self._process = process
         self._settings_sync = settings_sync
         self._ring = Ring(settings_sync.settings.name, settings_sync.settings.layout)
-        self._claimer = claimer
+        self._listener = listener
         self._rows: dict[str, IdempotentSender] = {}
 
     def send(self, messages: Sequence[IdentifiedMessage]) -> Steps[list[MessageId]]:
@@ -64,7 +64,7 @@ class RepeatableSender:
         sent: list[MessageId] = []
         for row, some in by_row.items():
             sent += yield from self._send_to(row, some)
-        self._claimer.stats.add("sent", len(sent))
+        self._listener.stats.add("sent", len(sent))
         return sent
 
     def _send_to(self, row: str, messages: list[IdentifiedMessage]) -> Steps[list[MessageId]]:
@@ -76,7 +76,7 @@ class RepeatableSender:
         put = yield from sender.send([_repeatable(one, seconds) for one in messages])
         self._rows[row] = sender
         if put:
-            yield from self._claimer.announce([(row, None)])
+            yield from self._listener.announce([(row, None)])
         new = {one.id for one in put}
         yield from self._record(messages, [one for one in messages if one.id.id not in new])
         return [one.id for one in messages if one.id.id in new]
@@ -86,7 +86,7 @@ class RepeatableSender:
 
         The process that sent those that were there `before` may have died before it wrote theirs: they are looked up.
         """
-        history = self._claimer.history
+        history = self._listener.history
         if not history.wants(Kind.SENT):
             return
         now = self._process.now()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import islice, product
 from typing import Final, NamedTuple, Protocol
 
@@ -24,6 +25,7 @@ from astyqueue.protocol.sending.insert import message_put, send
 from astyqueue.protocol.sending.key_index import write_key_hints
 from astyqueue.protocol.sending.unique import UniqueSendResult
 from astyqueue.protocol.steps import Client, Steps, batches_within
+from astyqueue.queue.delivery.follow_ups import AfterCommit
 from astyqueue.queue.history_writer import HistoryWriter
 from astyqueue.queue.hooks import Hook, call_after_delete, notified
 from astyqueue.queue.producing.placement import Placement
@@ -118,6 +120,25 @@ class SendListener(Protocol):
     def announce(self, rows: Sequence[tuple[str, int | None]]) -> Steps[None]:
         """Have consumers scan these rows, each with the moment at which the first message is due."""
         ...
+
+
+class UncommittedSends:
+    """Reports the sends of a transaction to the listener of its queue after the commit; announces none of them."""
+
+    def __init__(self, listener: SendListener, history: HistoryWriter, after_commit: AfterCommit) -> None:
+        """`history` is one of its own: what others buffered must not be rolled back with this transaction."""
+        self.history = history
+        self.stats = self  # as `SendListener.stats`: `add` counts after the commit
+        self._listener = listener
+        self._after_commit = after_commit
+
+    def add(self, name: str, count: int = 1) -> None:
+        """Add to a counter after the commit."""
+        self._after_commit.append(partial(self._listener.stats.add, name, count))
+
+    def announce(self, rows: Sequence[tuple[str, int | None]]) -> Steps[None]:  # noqa: ARG002 - the listener's
+        """Announce nothing: before the commit consumers would find nothing."""
+        yield from ()
 
 
 class Producer:

@@ -103,7 +103,8 @@ def test_only_the_occurrences_beyond_the_bound_are_skipped_as_too_late(table: Ti
     table.make(trigger=Every("1s", delay="1s"), misfire="within 20m")
     table.clock.advance("400m")
     found: list[float] = []
-    while sent := table.run(table.scheduler("ann").fire(RowSnapshot(ROW, 1), on_skipped=skipped.extend)):
+    ann = table.scheduler("ann")
+    while sent := table.run(ann.fire(RowSnapshot(ROW, 1), on_commit=lambda plan: skipped.extend(plan.skipped))):
         found += table.minutes([one.occurrence for one in sent])
     assert found == [second / 60 for second in range(380 * 60, 400 * 60 + 1)]
     assert [(one.occurrence, one.why) for one in skipped] == [(table.anchored + SECOND, "too late")]

@@ -9,8 +9,12 @@ import pytest
 from astyqueue import MessageQueue, connect
 from astyqueue.errors import NotFound
 from astyqueue.queue.builder import QueueBuilder
+from astyqueue.schedules import Schedules
 from astyqueue.store import Store
+from astyqueue.tasks import App
 from astyqueue.testing import TimeMachine
+from astyqueue.triggers import Every, Triggers
+from tests.support.places import Place
 
 SENDS: list[Callable[[MessageQueue], object]] = [
     lambda queue: queue.send("one"),
@@ -39,6 +43,24 @@ def test_ten_seconds_after_a_drop_a_send_is_refused_until_the_queue_is_made_agai
             assert consumer.counts().total == 0
             send(producer)
             assert len(consumer.receive(10)) == 1
+
+
+@pytest.mark.every_store
+def test_a_queue_that_is_made_again_has_the_schedules_of_the_code_that_runs_then(
+    place: Place, clock: TimeMachine
+) -> None:
+    def started(every: str) -> App:
+        app = App(place.url, name="shop", clock=clock)
+        app.every(every, name="tick")(lambda: None)
+        app.reconcile(app.open())
+        return app
+
+    with started("1m") as old, started("2m"):
+        old.open().drop()
+    with started("1m") as again:
+        assert [(one.name, Triggers().read(one.trigger)) for one in Schedules(again.open()).all()] == [
+            ("tick", Every("1m"))
+        ]
 
 
 def test_an_ack_whose_follow_up_goes_to_a_dropped_queue_is_refused(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
 
 from astyqueue import Connection, LeaseLost
@@ -210,6 +212,29 @@ def test_a_later_attempt_that_does_the_same_sends_nothing_twice_and_one_that_doe
     again.then("a voucher", queue=shop.mail)
     again.ack()
     assert bodies(shop.mail) == ["a gift", "a voucher"]
+
+
+def test_an_attempt_in_a_later_time_shard_sends_nothing_twice_either(store: Store, clock: TimeMachine) -> None:
+    unreachable = Unreachable(store)
+    connection = Connection(unreachable, clock)
+    orders = connection.queue("orders", lease="30s", **ONE_ROW)
+    mail = connection.queue("mail", time_shards=4, every="1h", concurrency_shards=2)
+    clock.set(datetime(2026, 11, 21, 9, 59, 50, tzinfo=UTC))
+    orders.send("an order")
+    [first] = orders.receive()
+    first.then("a mail", queue=mail)
+    first.then("a keyed mail", queue=mail, key="order 7")
+    unreachable.away = "orders:0:0"
+    with pytest.raises(StoreUnavailable):
+        first.ack()
+    unreachable.away = ""
+    clock.set(datetime(2026, 11, 21, 10, 2, tzinfo=UTC))
+    [again] = orders.receive()
+    again.then("a mail", queue=mail)
+    again.then("a keyed mail", queue=mail, key="order 7")
+    again.ack()
+    assert sorted(map(str, bodies(mail))) == ["a keyed mail", "a mail"]
+    assert len([*mail.receive(10), *mail.receive(10)]) == 2  # one of each row, or both of one
 
 
 def test_after_an_ack_of_unknown_outcome_its_follow_ups_are_fixed(store: Store, clock: TimeMachine) -> None:

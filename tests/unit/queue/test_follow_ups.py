@@ -301,6 +301,34 @@ def test_a_transaction_sends_the_follow_ups_of_what_it_acks(file: str) -> None:
         assert [one.body for one in orders.receive()] == ["a bill"]
 
 
+def test_what_follows_from_the_follow_ups_of_a_transaction_waits_for_its_commit(file: str) -> None:
+    heard = Heard()
+    with connect(file, hooks=[heard]) as connection:
+        orders, mail = connection.queue("orders"), connection.queue("mail", history="all")
+        orders.send("an order")
+        mail.send("another mail")
+        [delivery] = orders.receive()
+        delivery.then("a mail", queue=mail)
+        heard.calls.clear()
+        rolled_back(orders, delivery)
+        orders.send("something else")
+        assert ("mail", "a mail") not in heard.calls
+        assert mail.stats.sent == 1
+        delivery.then("a bill")
+        with orders.transaction() as tx:
+            tx.ack(delivery)
+        assert [call for call in heard.calls if call[0] != "before_send"] == [
+            ("orders", "something else"),
+            ("mail", "a mail"),
+            ("orders", "a bill"),
+        ]
+        assert mail.stats.sent == 2
+    with connect(file) as connection:
+        mail = connection.queue("mail")
+        waiting = [(Kind.SENT, found.id) for found in mail.peek(9, "all")]
+        assert sorted((event.kind, event.message) for event in mail.history()) == sorted(waiting)
+
+
 def test_an_ack_after_a_transaction_that_was_rolled_back_sends_them_too(file: str) -> None:
     with connect(file) as connection:
         orders, mail = connection.queue("orders"), connection.queue("mail")

@@ -19,6 +19,7 @@ from astyqueue.protocol.layout.columns import Type
 from astyqueue.protocol.settling.outcomes import ACK
 from astyqueue.protocol.settling.settle import SettleRequest, settle
 from astyqueue.protocol.steps import Commit, Read, Request, run
+from astyqueue.queue.admin.deletion import delete
 from astyqueue.queue.builder import QueueBuilder
 from astyqueue.queue.delivery.delivery import Delivery
 from astyqueue.schedules import Schedules
@@ -253,6 +254,25 @@ def test_a_process_in_which_the_queue_is_idle_learns_of_the_end_of_a_message(
     crew.pass_time(113 * SECOND, step=50 * MILLISECOND)
     assert bob.core.claimer._scheduler.activity.idle  # noqa: SLF001 - or the test shows nothing
     assert bob.got == []
+    crew.pass_time(3 * SECOND)
+    assert len(bob.got) == 1
+
+
+@pytest.mark.parametrize("layout", [Layout(), Layout(concurrency_shards=8)], ids=["one row", "rows of owners"])
+def test_a_process_in_which_the_queue_is_idle_learns_that_the_first_message_of_a_group_was_deleted(
+    clock: TimeMachine, layout: Layout
+) -> None:
+    crew = Crew(MemoryStore(clock), clock, layout)
+    ann, sender = crew.join(hands=1, busy_for=HOUR), crew.outsider()
+    sender.send(1, group="a")
+    crew.pass_time(SECOND)
+    [(_, first)] = ann.got
+    bob = crew.join(hands=5)
+    sender.send(1, group="a")
+    ann.hands = 0
+    crew.pass_time(113 * SECOND, step=50 * MILLISECOND)
+    assert bob.core.claimer._scheduler.activity.idle  # noqa: SLF001 - or the test shows nothing
+    assert run(delete(sender.core, first.message_id, None), sender.store)
     crew.pass_time(3 * SECOND)
     assert len(bob.got) == 1
 

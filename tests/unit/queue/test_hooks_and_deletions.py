@@ -9,11 +9,13 @@ import pytest
 from astyqueue import Hook, LeaseLost, Message, MessageQueue, Vetoed
 from astyqueue.errors import StoreUnavailable
 from astyqueue.model.envelope import MessageId
+from astyqueue.model.event import Kind
 from astyqueue.model.views import Standing
 from astyqueue.protocol.steps import Commit, run
 from astyqueue.queue.admin.dead_letters import purge
 from astyqueue.queue.builder import QueueBuilder
 from astyqueue.queue.delivery.base_delivery import BaseDelivery
+from astyqueue.schedules import Schedules
 from astyqueue.store import Store
 from astyqueue.testing import Failing, TimeMachine
 from astyqueue.triggers import Every
@@ -113,6 +115,63 @@ def test_the_run_of_a_recurring_message_that_is_stopped_is_heard_of(
     [run] = watched.receive()
     assert watched.stop("clock")
     assert ends.heard == [(run.message_id, "deleted")]
+
+
+def test_a_run_that_the_next_occurrence_cancels_is_heard_of(
+    builder: QueueBuilder[MessageQueue], ends: Ends, clock: TimeMachine
+) -> None:
+    with builder.options(**ONE_ROW, history="all").hook(ends).build() as queue:
+        Schedules(queue).add("clock", Every("1m"), "tick", overlap="cancel running")
+        clock.advance("61s")
+        [first] = queue.receive()
+        first.release("1h")
+        ends.heard.clear()
+        clock.advance("60s")
+        [second] = queue.receive()
+        assert second.message_id != first.message_id
+        assert ends.heard == [(first.message_id, "replaced")]
+        queue.run(queue.core.claimer.flush())
+        clock.advance("2s")
+        assert Kind.CANCELLED in [event.kind for event in queue.history(first.message_id)]
+
+
+@pytest.mark.parametrize("trigger", [None, Every("1m")], ids=["once", "repeating"])
+def test_a_next_run_that_was_not_sent_yet_is_not_reported_as_replaced(
+    watched: MessageQueue, ends: Ends, trigger: Every | None
+) -> None:
+    watched.send("tick", key="clock", unique="reject", trigger=Every("1h"))
+    watched.receive()[0].ack()
+    ends.heard.clear()
+    watched.send("tock", key="clock", unique="replace", trigger=trigger)
+    assert ends.heard == []
+
+
+def test_a_message_that_a_repeating_one_replaced_is_heard_of(watched: MessageQueue, ends: Ends) -> None:
+    first = watched.send("once", key="clock", unique="replace", delay="1h").id
+    watched.send("tick", key="clock", unique="replace", trigger=Every("1h"))
+    assert ends.heard == [(first, "replaced")]
+
+
+def test_hooks_are_asked_and_called_about_a_message_with_a_trigger(builder: QueueBuilder[MessageQueue]) -> None:
+    class Sends(Hook):
+        def __init__(self) -> None:
+            self.sent: list[MessageId] = []
+
+        def before_send(self, message: Message) -> None:
+            if message.body == "not this one":
+                raise Vetoed(str(message.body))
+
+        def after_send(self, message: Message, sent: MessageId) -> None:
+            assert message.body == "tick"
+            self.sent.append(sent)
+
+    sends = Sends()
+    with builder.options(**ONE_ROW).hook(sends).build() as queue:
+        with pytest.raises(Vetoed):
+            queue.send("not this one", trigger=Every("1h"))
+        first = queue.send("tick", key="clock", unique="keep", trigger=Every("1h"))
+        assert not queue.send("tick", key="clock", unique="keep", trigger=Every("1h")).new
+        assert sends.sent == [first.id]
 
 
 @pytest.mark.every_store

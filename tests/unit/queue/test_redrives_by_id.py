@@ -38,7 +38,7 @@ def test_no_more_are_put_back_in_a_second_than_the_rate_says(queue: MessageQueue
         moments.append(clock.monotonic() - begun)
 
     with ThreadPoolExecutor(1) as threads:
-        redrive = threads.submit(queue.redrive, *ids, rate=1, progress=progress)
+        redrive = threads.submit(queue.redrive, ids, rate=1, progress=progress)
         for _ in range(20):
             clock.when_waiting(1)
             clock.advance("100ms")
@@ -48,10 +48,10 @@ def test_no_more_are_put_back_in_a_second_than_the_rate_says(queue: MessageQueue
 
 def test_a_redrive_that_is_cancelled_after_a_commit_does_no_other(queue: MessageQueue) -> None:
     ids, reports = letters(queue, 3), list[RedriveReport]()
-    report = queue.redrive(*ids, rate=10, progress=reports.append, cancelled=lambda: bool(reports))
+    report = queue.redrive(ids, rate=10, progress=reports.append, cancelled=lambda: bool(reports))
     assert reports == [report] == [RedriveReport(redriven=1)]
     assert (queue.counts().waiting, queue.counts().dead) == (1, 2)
-    assert queue.redrive(*ids[1:], cancelled=lambda: True).redriven == 0
+    assert queue.redrive(ids[1:], cancelled=lambda: True).redriven == 0
 
 
 def test_a_redrive_that_is_cancelled_looks_for_no_further_letter(queue: MessageQueue) -> None:
@@ -62,8 +62,8 @@ def test_a_redrive_that_is_cancelled_looks_for_no_further_letter(queue: MessageQ
 
 def test_progress_is_reported_after_each_hundred(queue: MessageQueue) -> None:
     ids, reports = letters(queue, 101), list[RedriveReport]()
-    assert queue.redrive(*ids, dry_run=True, progress=reports.append).redriven == 101
-    assert queue.redrive(*ids, progress=reports.append).redriven == 101
+    assert queue.redrive(ids, dry_run=True, progress=reports.append).redriven == 101
+    assert queue.redrive(ids, progress=reports.append).redriven == 101
     assert [(report.redriven, report.dry_run) for report in reports] == [
         (100, True),
         (101, True),
@@ -74,13 +74,20 @@ def test_progress_is_reported_after_each_hundred(queue: MessageQueue) -> None:
 
 def test_an_id_that_is_given_twice_counts_once(queue: MessageQueue) -> None:
     [id_] = letters(queue, 1)
-    assert queue.redrive(id_, str(id_), rate=10, dry_run=True).redriven == 1
-    assert queue.redrive(id_, str(id_), rate=10).redriven == 1
+    assert queue.redrive([id_, str(id_)], rate=10, dry_run=True).redriven == 1
+    assert queue.redrive([id_, str(id_)], rate=10).redriven == 1
 
 
 def test_none_is_put_back_if_one_is_not_a_dead_letter(queue: MessageQueue) -> None:
     ids = letters(queue, 3)
     queue.redrive(ids[2])
     with pytest.raises(NotFound, match="is not a dead letter"):
-        queue.redrive(*ids, rate=10)
+        queue.redrive(ids, rate=10)
     assert queue.counts().dead == 2
+
+
+def test_an_empty_choice_puts_back_none(queue: MessageQueue) -> None:
+    letters(queue, 3)
+    assert queue.redrive([]) == RedriveReport()
+    assert queue.redrive(id_ for id_ in list[str]()) == RedriveReport()
+    assert queue.counts().dead == 3

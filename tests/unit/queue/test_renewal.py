@@ -131,6 +131,32 @@ def with_ack_of_another_row(queue: MessageQueue, clock: TimeMachine) -> tuple[De
     return one, other
 
 
+class SlowClaims(Faulty):
+    """A store whose first commit takes nearly as long as a lease."""
+
+    def __init__(self, store: Store, clock: TimeMachine) -> None:
+        super().__init__(store)
+        self.clock = clock
+        self.slow = False
+
+    def perform(self, request: Request) -> object:
+        if self.slow and isinstance(request, Commit):
+            self.slow = False
+            self.clock.advance("27s")
+        return super().perform(request)
+
+
+def test_a_claim_that_was_slow_does_not_make_all_later_leases_short(clock: TimeMachine) -> None:
+    store = SlowClaims(MemoryStore(clock), clock)
+    queue = open_queue(store, clock)
+    queue.send("work")
+    store.slow = True
+    [delivery] = receive(queue, 1)
+    clock.advance("1800ms")  # three fifths of the three seconds that are left
+    renew(queue)
+    assert delivery.lease_until == clock.instant + LEASE
+
+
 def test_a_renewal_does_not_hurry_outcomes_of_other_rows(clock: TimeMachine) -> None:
     store = Recording(MemoryStore(clock))
     with open_queue(store, clock, shards=2) as queue:

@@ -88,6 +88,17 @@ def _reads_doorbell(request: Request) -> bool:
     return isinstance(request, Read) and request.wanted[0].row == doorbell_row("mail")
 
 
+def test_a_row_in_which_only_senders_have_committed_has_no_owner_to_wait_for(crew: Crew) -> None:
+    worker, sender = crew.join(), crew.outsider()
+    crew.pass_time(SECOND)
+    for number in range(20):
+        sent = crew.clock.now()
+        sender.send(1, key=str(number), unique="replace")
+        crew.pass_time(50 * MILLISECOND)
+        assert len(worker.got) == number + 1
+        assert worker.got[-1][0] - sent <= 20 * MILLISECOND
+
+
 def test_a_burst_behind_a_ring_is_found_as_soon(crew: Crew) -> None:
     """The bell is rung at most every five milliseconds, so it cannot name the shards of what is sent just after it."""
     worker, sender = crew.join(hands=100), crew.outsider()
