@@ -330,7 +330,10 @@ class DispatcherBuilder(Generic[D]):
         return self
 
     def max_messages(self, most: int) -> Self:
-        """Handle at most `most` messages in total, claim no more, and drain when the last of them has ended."""
+        """Handle at most `most` messages in total, claim no more, and drain when the last of them has ended.
+
+        At-most-once messages that several queues claim beyond that at the same time are handled as well.
+        """
         self._limits = replace(self._limits, messages=_count("max_messages", most, _ANY_NUMBER))
         return self
 

@@ -17,12 +17,11 @@ from astyqueue.dispatch.handlers.handler import AsyncCall, BatchCall, Call, Fact
 from astyqueue.dispatch.presence.worker_presence import WorkerPresence
 from astyqueue.dispatch.served_queues import ServedQueues
 from astyqueue.dispatch.subscription import Subscription
-from astyqueue.dispatch.worker_log import log_event, some
+from astyqueue.dispatch.worker_log import log_event, some, store_text
 from astyqueue.dispatch.workload import DispatcherWorkload
 from astyqueue.durations import Duration, as_microseconds
 from astyqueue.errors import Closed
 from astyqueue.queue.queue import MessageQueue
-from astyqueue.store import Store
 
 #: The default time that running handlers get to finish.
 DRAINED_WITHIN: Final = "30s"
@@ -46,7 +45,7 @@ class Dispatcher:
         plan.quota.on_end = self._on_quota
         workload = DispatcherWorkload(plan, self._monitor, partial(self.drain, wait=False))
         self.presence = WorkerPresence(workload, plan.clock)
-        self._monitor.on_left = self.presence.end
+        self._monitor.on_left = self._on_left
         self._monitor.on_finished = self._finish
         self._when_finished: list[Callable[[], None]] = []
         self._finish_lock = threading.RLock()  # a signal handler may come in the middle of a call of its own thread
@@ -114,7 +113,7 @@ class Dispatcher:
             queues=str(self._served),
             threads=self._plan.pools.size,
             tasks=some(sorted(set().union(*(one.tasks for one in subscriptions)))),
-            store=_named(subscriptions[0].queue.store) if subscriptions else None,
+            store=store_text(subscriptions[0].queue.store) if subscriptions else None,
         )
         self._served.start()
         self._plan.pools.start()
@@ -182,6 +181,11 @@ class Dispatcher:
             self._when_finished.append(call)
         if self._monitor.finished.is_set():
             self._call_waiting()
+
+    def _on_left(self) -> None:
+        """Delete the report, and close the queues that patterns had found: the last requests to their stores."""
+        self.presence.end()
+        self._served.close_found()
 
     def _finish(self) -> None:
         atexit.unregister(self._at_exit)
@@ -276,8 +280,3 @@ class Dispatcher:
                 "threads do not survive a fork: build a new dispatcher here"
             )
             raise Closed(message)
-
-
-def _named(store: Store) -> str:
-    """The text of a store if its class defines one, else the name of its class."""
-    return type(store).__name__ if type(store).__str__ is object.__str__ else str(store)

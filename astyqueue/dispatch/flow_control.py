@@ -110,7 +110,8 @@ class InFlightLimit:
 class MessageQuota:
     """The total number of messages a dispatcher begins; when the last of them has ended, the dispatcher ends.
 
-    No more are claimed than may still begin; if several queues claim the last ones, surplus deliveries go back.
+    No more are claimed than may still begin; if several queues claim the last ones, surplus deliveries go back. Those
+    without a lease, delivered at most once, cannot: they are handled too, and not counted.
     """
 
     def __init__(self, most: int | None) -> None:

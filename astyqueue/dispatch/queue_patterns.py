@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import threading
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
@@ -12,7 +14,7 @@ from astyqueue.clock import Clock
 from astyqueue.dispatch.execution.waiting_lines import QueueOptions
 from astyqueue.dispatch.handlers.handler_registry import HandlerRegistry
 from astyqueue.dispatch.subscription import QueueIdentity
-from astyqueue.dispatch.worker_log import log_event, log_unexpected_error
+from astyqueue.dispatch.worker_log import log_event, log_unexpected_error, store_text
 from astyqueue.errors import AstyqueueError, BadInput, Closed, NotFound
 from astyqueue.log_throttle import RateLimitedLog
 from astyqueue.queue.queue import MessageQueue
@@ -77,6 +79,14 @@ class FoundQueue:
     pattern: QueuePattern
     options: QueueOptions
 
+    @property
+    def has_spool(self) -> bool:
+        """Whether it is open, and its end forwards what is in a spool."""
+        try:
+            return self.queue.core.spooling is not None
+        except Closed:
+            return False
+
     def close(self) -> None:
         """Have its directory close it."""
         self.pattern.directory.release(self.queue)
@@ -116,7 +126,8 @@ class PatternWatch:
 
     A queue that several patterns match is the first one's; those that were named are not looked for. One that cannot be
     opened, or whose limit cannot be found, is logged once a minute and tried again with each look; it hides no other.
-    Queues that have left are closed by that thread, as what is in a spool is forwarded first.
+    Nor does a store that cannot be listed, whose queues stay. Queues that have left are closed by that thread, as what
+    is in a spool is forwarded first; those that are left at the end of the dispatcher by the thread that ends it.
     """
 
     def __init__(
@@ -131,11 +142,14 @@ class PatternWatch:
         `join` has each queue closed at its end by `close_soon`.
         """
         self._patterns = tuple(patterns)
+        #: Those that can be listed, as far as this is known: no connection that was closed.
+        self._directories = list(dict.fromkeys(one.directory for one in self._patterns))
         self._named = set(named)
         self._join = join
         self._leave = leave
         self._joined: set[QueueIdentity] = set()
-        self._to_close: list[FoundQueue] = []
+        self._to_close: deque[FoundQueue] = deque()
+        self._closing = threading.Lock()
         self._over = False
         self._clock = self._patterns[0].directory.clock
         self._wakeup = Wakeup(self._clock)
@@ -143,9 +157,14 @@ class PatternWatch:
 
     def look(self) -> None:
         """Look once; raises what listing the queues raises, and Closed once the dispatcher was stopped."""
-        self._close_left()
-        there = self._matching()
-        for queue in self._joined - there.keys():
+        self.close_left()
+        self._follow({one: one.queues() for one in self._directories})
+
+    def _follow(self, listed: Mapping[QueueDirectory, list[str]]) -> None:
+        """Have queues join and leave, as far as their stores were listed."""
+        there = self._matching(listed)
+        unlisted = {id(one.directory.store) for one in self._patterns if one.directory not in listed}
+        for queue in (one for one in self._joined - there.keys() if one.store not in unlisted):
             self._joined.discard(queue)
             self._leave(queue)
         for queue, pattern in there.items():
@@ -165,12 +184,11 @@ class PatternWatch:
             if self._failures.may_say(found.name, self._clock.monotonic()):
                 _log_failure("queue_not_joined", error, queue=found.name)
 
-    def _matching(self) -> dict[QueueIdentity, QueuePattern]:
-        listed = {one.directory: one.directory.queues() for one in self._patterns}
+    def _matching(self, listed: Mapping[QueueDirectory, list[str]]) -> dict[QueueIdentity, QueuePattern]:
         found: dict[QueueIdentity, QueuePattern] = {}
         for pattern in self._patterns:
             store = id(pattern.directory.store)
-            for name in listed[pattern.directory]:
+            for name in listed.get(pattern.directory, ()):
                 queue = QueueIdentity(store, name)
                 if queue not in self._named and fnmatchcase(name, pattern.pattern):
                     found.setdefault(queue, pattern)
@@ -184,13 +202,22 @@ class PatternWatch:
         """Close a queue that has left, or did not join, with the next look. Any thread may call this."""
         self._to_close.append(queue)
 
-    def _close_left(self) -> None:
-        while self._to_close:
-            left = self._to_close.pop()
-            try:
-                left.close()
-            except Exception as error:  # noqa: BLE001 - the other queues are looked for
-                _log_failure("queue_not_closed", error, queue=left.queue.name)
+    def close_left(self) -> None:
+        """Close the queues that `close_soon` was called with, and wait for that. Any thread may call this.
+
+        Those with spools are closed at the same time: with the store away this takes as long as for one queue.
+        """
+        with self._closing:
+            threads = []
+            while self._to_close:
+                left = self._to_close.pop()
+                thread = threading.Thread(target=_close, args=(left,), name="astyqueue:close", daemon=True)
+                if left.has_spool and _has_started(thread):
+                    threads.append(thread)
+                else:
+                    _close(left)
+            for thread in threads:
+                thread.join()
 
     def forget(self, queue: QueueIdentity) -> None:
         """A queue has left: it joins again if it is found again."""
@@ -198,21 +225,50 @@ class PatternWatch:
 
     def run(self) -> None:
         """Look until `end`. Errors are logged, and the next look follows all the same."""
-        while not self._over:
+        while self._directories and not self._over:
             self._wakeup.wait(self._clock.monotonic() + EVERY)
             if self._over:
-                return
+                break
+            self.close_left()
             try:
-                self.look()
+                self._follow(self._listed())
             except Closed:
-                return
+                break
             except Exception as error:  # noqa: BLE001 - the queues found before are served
                 _log_failure("queue_listing_failed", error)
+        self.close_left()  # one that was found while the dispatcher ended
+
+    def _listed(self) -> dict[QueueDirectory, list[str]]:
+        """The queues of each directory that can be listed now; errors are logged."""
+        listed: dict[QueueDirectory, list[str]] = {}
+        for one in tuple(self._directories):
+            try:
+                listed[one] = one.queues()
+            except Closed:
+                self._directories.remove(one)
+            except Exception as error:  # noqa: BLE001 - the other stores are listed, and the queues found before are served
+                _log_failure("queue_listing_failed", error, store=store_text(one.store))
+        return listed
 
     def end(self) -> None:
         """Stop listing queues; any thread may call this."""
         self._over = True
         self._wakeup.set()
+
+
+def _has_started(thread: threading.Thread) -> bool:
+    try:
+        thread.start()
+    except RuntimeError:  # as at the interpreter's exit
+        return False
+    return True
+
+
+def _close(left: FoundQueue) -> None:
+    try:
+        left.close()
+    except Exception as error:  # noqa: BLE001 - the other queues are closed, and looked for
+        _log_failure("queue_not_closed", error, queue=left.queue.name)
 
 
 def _log_failure(event: str, error: Exception, **facts: object) -> None:

@@ -74,6 +74,13 @@ class ServedQueues:
         if self._watch is not None:
             self._watch.end()
 
+    def close_found(self) -> None:
+        """Close the queues that patterns have found; nothing of them runs any more."""
+        if self._watch is not None:
+            for subscription in self._monitor.subscriptions:
+                subscription.on_left()
+            self._watch.close_left()
+
     def _claim_for(self, subscription: Subscription) -> None:
         """Have a thread claim for this queue, the same one all the time: a new one, while there are fewer than four."""
         task = subscription.start(functools.partial(self._on_end_of, subscription))

@@ -93,7 +93,7 @@ class Subscription:
         self._claims: ClaimLoop | None = None
         self._shut = self._last_claim_over = self._claims_must_end = False
         self._on_change: Callable[[], None] = lambda: None
-        #: Called when this has left a dispatcher that goes on: nothing of it runs or waits any more.
+        #: Called when this has left, or at the end of the dispatcher: nothing of it runs or waits any more.
         self.on_left: Callable[[], None] = lambda: None
 
     def __repr__(self) -> str:

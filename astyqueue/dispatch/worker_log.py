@@ -23,6 +23,7 @@ from astyqueue.printable import facts_line, indented
 from astyqueue.protocol.layout.columns import State
 from astyqueue.protocol.settling.outcomes import Outcome, Reject, Release
 from astyqueue.queue.delivery.delivery import Delivery
+from astyqueue.store import Store
 from astyqueue.structured_log import log_safely
 from astyqueue.text import length_text, reason_of
 from astyqueue.units import SECOND
@@ -50,6 +51,11 @@ def some(names: Iterable[str]) -> str:
     listed = [*names]
     more = len(listed) - _NAMED
     return ",".join([*listed[:_NAMED], f"and {more} more"] if more > 0 else listed)
+
+
+def store_text(store: Store) -> str:
+    """The text of a store if its class defines one, else the name of its class."""
+    return type(store).__name__ if type(store).__str__ is object.__str__ else str(store)
 
 
 @log_safely

@@ -55,12 +55,26 @@ class DispatcherWorkload:
         return HeldThreads(held, self._pools.size)
 
     def is_full_in_time(self, queue: MessageQueue, task: str | None) -> bool:
-        """Whether every place for messages of this task has a handler whose timeout is not over."""
+        """Whether messages of this task wait for handlers whose timeout is not over, and for nothing else.
+
+        They have every place for such messages, or for those of a line that overflows, so that nothing is claimed; or
+        no message may be claimed any more until the last ones have ended.
+        """
         identity = QueueIdentity.of(queue)
         served = next((one for one in self._monitor.subscriptions if one.identity == identity), None)
         if served is None:
             return False
-        line = served.line_of(task)
+        lines = [served.line_of(task), *served.waiting.overflowing]
+        return self._quota_is_used_in_time() or any(self._is_line_full_in_time(served, line) for line in lines)
+
+    def _quota_is_used_in_time(self) -> bool:
+        """Whether no more messages may be claimed, and handlers run, all of which are within their timeout."""
+        if not self._quota.limited or self._quota.room(1):
+            return False
+        running = [one for each in self._monitor.subscriptions for one in each.executions.under_way.all()]
+        return bool(running) and all(map(self._is_in_time, running))
+
+    def _is_line_full_in_time(self, served: Subscription, line: LineKey) -> bool:
         if isinstance(line, Kind):
             places = self._pools.sizes.get(line.value, 0)
             everywhere = sum(self._in_time(one, line) for one in self._monitor.subscriptions)
@@ -73,12 +87,14 @@ class DispatcherWorkload:
 
     def _in_time(self, subscription: Subscription, line: LineKey) -> int:
         """How many handlers of a line run whose timeout is not over."""
-        now = self._clock.monotonic()
         return sum(
-            one.handler is not None and one.handler.line == line and one.deadline is not None and one.deadline > now
+            one.handler is not None and one.handler.line == line and self._is_in_time(one)
             for one in subscription.executions.under_way.all()
             if one.first_of_batch is None
         )
+
+    def _is_in_time(self, execution: Execution) -> bool:
+        return execution.deadline is not None and execution.deadline > self._clock.monotonic()
 
     def hold(self, held: bool) -> None:  # noqa: FBT001 - one of two states, as `quiet` and `resume`
         """Stop the claims, or let them go on."""

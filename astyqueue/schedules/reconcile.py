@@ -14,6 +14,7 @@ of two releases is newer, so these rules do; the schedules of one release, the c
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import logging
@@ -31,10 +32,10 @@ from astyqueue.model.message import Message
 from astyqueue.model.schedule import Origin, Policies, Schedule, Template
 from astyqueue.protocol.layout.rows import declared_row
 from astyqueue.protocol.row import compare_and_set
-from astyqueue.protocol.steps import Steps, read_column
+from astyqueue.protocol.steps import Steps, read_column, read_one
 from astyqueue.queue.admin.schedules import ScheduleRequest, handle_of, remove, save, template_of, trigger_of
 from astyqueue.queue.runtime import QueueRuntime
-from astyqueue.store import Batch, Name, Put
+from astyqueue.store import Batch, Name, Put, Slice
 from astyqueue.structured_log import log_event
 from astyqueue.triggers import Trigger
 from astyqueue.units import NEVER
@@ -100,7 +101,8 @@ class Reconciled:
     """The result of reconciling, by name of schedule; `current` is False if another release is current.
 
     `saved` were made or changed, `removed` were removed, and `stale` still exist and fire, although they are no longer
-    declared. `unreadable` were left as they are, declared or not, because this process cannot read them.
+    declared. `unreadable` were left as they are, declared or not, because this process cannot read them. `others` were
+    left too: people or a message made them, or the program declares them no longer and another one does.
     """
 
     current: bool
@@ -108,6 +110,7 @@ class Reconciled:
     removed: list[str] = field(default_factory=list)
     stale: list[str] = field(default_factory=list)
     unreadable: list[str] = field(default_factory=list)
+    others: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +182,8 @@ def reconcile(core: QueueRuntime, release: Release, instructions: Instructions |
 
     An unchanged declaration leaves its schedule and counts unchanged. A renamed schedule, whose old name is removed,
     continues under its new name, at the same times, with the occurrences that the old one has not dealt with. Schedules
-    made by people are kept.
+    made by people or by messages are kept, also under a declared name, and none is removed that another program
+    declares. One that both declare is that of the program that starts last.
     """
     reconciling = _Reconciling(core, release, instructions or Instructions())
     record = yield from reconciling.take_over()
@@ -200,6 +204,7 @@ class _Reconciling:
         self._name = Name(0, 0, ids.of_text(release.program), 0)
         self._release = self._fingerprint()
         self._reconciled = Reconciled(current=True)
+        self._declared_by_others: set[str] = set()
 
     def _fingerprint(self) -> str:
         """A hash of the declarations without defaults: the same in every version of astyqueue."""
@@ -270,17 +275,57 @@ class _Reconciling:
 
     def carry_out(self, record: _Record) -> Steps[Reconciled]:
         """Remove old schedules, then save the declared ones, so that a renamed schedule never exists twice."""
+        yield from self._read_others()
         removed = (yield from self._remove_all(record.leaving)) if self._removes else _Removed()
         for name, one in self._declared.items():
             if not (yield from self._is_still_current()):
                 return replace(self._reconciled, current=False)
             if (yield from self._unless_unreadable(name, self._save(name, one, removed))):
                 self._reconciled.saved.append(name)
+        self._log_overwritten()
         if not self._removes:
             yield from self._find_stale(record.leaving)
         elif not self._instructions.dry_run:
             yield from self._record_removed(record)
         return self._reconciled
+
+    def _read_others(self) -> Steps[None]:
+        """Read which schedules other programs declare; a record that this process cannot read counts as empty."""
+        for column in (yield from read_one(Slice(self._row, self._name.type), exact=True)):
+            if column.name != self._name:
+                with contextlib.suppress(Undecodable):
+                    self._declared_by_others.update(_Record.decode(self._row, column.value).names)
+
+    def _log_overwritten(self) -> None:
+        """Log which schedules were saved here that other programs declare too: no record says whose one is."""
+        if (names := self._declared_by_others.intersection(self._reconciled.saved)) and not self._instructions.dry_run:
+            log_event(
+                _log,
+                logging.WARNING,
+                "schedules_overwritten",
+                queue=self._core.settings.name,
+                program=self._program,
+                schedules=",".join(sorted(names)),
+                reason="another program declares a schedule of this name too, and each start overwrites the other's",
+                remedy="rename one of them, schedule=..., unless the other program is this one under an old name",
+            )
+
+    def _leave_to_others(self, name: str, origin: Origin) -> None:
+        """Report, and log, that a schedule is not, or not only, this program's, and was left as it is."""
+        self._reconciled.others.append(name)
+        delete = "astyqueue schedules delete QUEUE NAME"
+        log_event(
+            _log,
+            logging.WARNING,
+            "schedule_of_others",
+            queue=self._core.settings.name,
+            program=self._program,
+            schedule=name,
+            origin=origin,
+            remedy=f"if the other program that declares it is gone: {delete}"
+            if origin is Origin.CODE
+            else f"rename the declared one, schedule=..., or delete this one: {delete}",
+        )
 
     @property
     def _removes(self) -> bool:
@@ -308,7 +353,7 @@ class _Reconciling:
     def _find_stale(self, names: tuple[str, ...]) -> Steps[None]:
         """Find which of these still fire, and log them."""
         stale = self._reconciled.stale
-        for name in names:
+        for name in (one for one in names if one not in self._declared_by_others):
             if (yield from self._unless_unreadable(name, self._of_code(name))) is not None:
                 stale.append(name)
         if stale:
@@ -345,16 +390,22 @@ class _Reconciling:
     def _remove(self, name: str) -> Steps[Schedule | None]:
         """Remove a schedule that code declared; returns it as it was removed."""
         found = yield from self._of_code(name)
+        if found is not None and name in self._declared_by_others:
+            self._leave_to_others(name, found.origin)
+            return None
         if found is None or self._instructions.dry_run:
             return found
         return (yield from remove(self._core, name))
 
     def _save(self, name: str, one: Declared, removed: _Removed) -> Steps[bool]:
-        """Make or change a schedule; False if it was up to date."""
+        """Make or change a schedule; False if it was up to date, or is that of people or of a message."""
         found = yield from handle_of(self._core, name).found()
+        if found is not None and found[1].origin is not Origin.CODE:
+            self._leave_to_others(name, found[1].origin)
+            return False
         if self._instructions.dry_run:
-            wanted = (one.trigger.document(), template_of(self._core, one.message), one.policies, Origin.CODE)
-            return found is None or wanted != (found[1].declared, found[1].template, found[1].policies, found[1].origin)
+            wanted = (one.trigger.document(), template_of(self._core, one.message), one.policies)
+            return found is None or wanted != (found[1].declared, found[1].template, found[1].policies)
         since, continued = removed.left_to(one.trigger) if found is None else (None, None)
         anchored = self._anchored(continued) if continued else None
         planned = ScheduleRequest(one.trigger, one.message, one.policies, Origin.CODE, since=since, anchored=anchored)

@@ -22,6 +22,7 @@ _DID: Final = {
     "saved": ("saved", "would save"),
     "stale": ("left (--prune removes it)", "would leave (--prune removes it)"),
     "unreadable": ("left (it cannot be read)", "would leave (it cannot be read)"),
+    "others": ("left (it is not the app's own)", "would leave (it is not the app's own)"),
 }
 
 if TYPE_CHECKING:

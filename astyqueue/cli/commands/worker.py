@@ -145,8 +145,8 @@ def _duration_option(name: str, default: str, text: str, *, least: str = "") -> 
 @click.option(
     "--burst",
     is_flag=True,
-    help="Exit once no message is due or being worked on, and no schedule is due. Messages that are delayed, backing "
-    "off, snoozed, parked or blocked stay, and so do those of paused queues.",
+    help="Exit once no message is due, being worked on, or in a spool that is forwarded, and no schedule is due. "
+    "Messages that are delayed, backing off, snoozed, parked or blocked stay, and so do those of paused queues.",
 )
 @click.option("--no-schedule", is_flag=True, help="Neither fire nor register schedules.")
 @click.option(

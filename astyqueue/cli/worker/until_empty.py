@@ -12,6 +12,7 @@ from astyqueue.errors import AstyqueueError, Closed
 from astyqueue.log_throttle import RateLimitedLog
 from astyqueue.protocol.scheduling.schedule_commit import list_schedules
 from astyqueue.queue.queue import MessageQueue
+from astyqueue.spool import SpoolStatus
 from astyqueue.units import SECOND, MonotonicUs
 from astyqueue.waiting import Wakeup
 
@@ -27,9 +28,9 @@ _PATIENCE: Final = 5 * SECOND
 class WhenEmpty:
     """Calls `end` once no message of these queues is due or being worked on, in this process or in others.
 
-    A due occurrence of a schedule counts too, unless this process fires no schedules. Delayed messages, those backing
-    off, parked ones, and paused queues are not waited for. A process that stands by for a permit waits as well: if the
-    one that has it dies, it takes over the work that is left.
+    A due occurrence of a schedule counts too, unless this process fires no schedules, and so do messages in a spool
+    that is forwarded. Delayed messages, those backing off, parked ones, and paused queues are not waited for. A process
+    that stands by for a permit waits as well: if the one that has it dies, it takes over the work that is left.
     """
 
     def __init__(
@@ -83,14 +84,21 @@ class WhenEmpty:
             return False
 
     def _is_empty(self, queue: MessageQueue) -> bool:
-        """Whether no work is left now. A peek for one message is cheap; messages are counted only if it finds none."""
+        """Whether no work is left now."""
         if queue.settings.behaviour.paused:
             return True
+        if self._has_work(queue):
+            return False
+        # What a task sent before it ended is in the spool, or was forwarded meanwhile: then the second read finds it.
+        return queue.core.spooling is None or not (_is_forwarded(queue.core.spool.status()) or self._has_work(queue))
+
+    def _has_work(self, queue: MessageQueue) -> bool:
+        """Whether the store has some. A peek for one message is cheap; they are counted only if it finds none."""
         # Occurrences before messages: an occurrence fired between the two reads is a message by the second.
         if queue.peek(1, include="due") or self._may_fire(queue):
-            return False
+            return True
         counts = queue.counts()
-        return not counts.waiting and not counts.in_flight
+        return bool(counts.waiting or counts.in_flight)
 
     def _may_fire(self, queue: MessageQueue) -> bool:
         """Whether an occurrence is due that this process may still fire: one seen due for less than `_PATIENCE`."""
@@ -101,3 +109,9 @@ class WhenEmpty:
         waiting = [one for one in listed.schedules if not one.paused and one.next is not None and one.next <= now]
         due = [(queue.name, one.name, one.next or 0) for one in waiting]
         return any(at - self._occurrences.setdefault(occurrence, at) < _PATIENCE for occurrence in due)
+
+
+def _is_forwarded(spool: SpoolStatus) -> bool:
+    """Whether messages wait that this process forwards, or another one: not while it cannot."""
+    waiting = [one for one in spool.journals if one.messages]
+    return spool.failing_since is None and any(not one.in_use or one.failing_since is None for one in waiting)

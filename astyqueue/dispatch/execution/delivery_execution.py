@@ -248,10 +248,10 @@ class HandlerExecutions:
             self._queue.core.claimer.give_back(delivery)
             return False
         if self._quota.limited:
-            if not self._quota.begin():
+            execution.counted = self._quota.begin()
+            if not execution.counted and delivery.lease is not None:  # else nothing can give it back
                 self._queue.core.claimer.give_back(delivery)
                 return False
-            execution.counted = True
         self._unused.forget_earlier(execution)
         delivery.began = execution.began
         if handler.timeout is not None:

@@ -205,6 +205,12 @@ class WaitingLines:
         batches = ((line.pool, line.executions) for line in self)
         return [pool for pool, one in batches if isinstance(one, BatchExecutions) and one.given_up]
 
+    @property
+    def overflowing(self) -> list[LineKey]:
+        """The lines that overflow beside others: nothing is claimed while there is one."""
+        lines = tuple(self._lines.items())
+        return [key for key, line in lines if line.overflows] if len(lines) > 1 else []
+
     def start(self) -> None:
         """Have the pools take deliveries."""
         with self._lock:
@@ -218,9 +224,7 @@ class WaitingLines:
         if not self._lines:  # the first message makes the line of a batch handler
             return 0 if self._shut else 1
         credits_ = [line.credit.credit() for line in self]
-        if len(credits_) > 1 and any(line.overflows for line in self):
-            return 0
-        return sum(credits_)
+        return 0 if self.overflowing else sum(credits_)
 
     def accept(self, deliveries: list[Delivery]) -> list[Delivery]:
         """Add claimed deliveries; returns those to give back because it was shut."""

@@ -44,9 +44,9 @@ class StallWatch:
     """Looks whether the queues of a dispatcher make progress; one thread calls `look`, each time after `every`.
 
     A look at a worker that consumes costs no request. For an idle worker each look reads the first due messages of two
-    queues: the last active one and one other, round-robin. Messages that wait for places which all have handlers within
-    their timeout are not counted. Two looks must find the same, because a message that becomes due again after a pause
-    waits for a moment too.
+    queues: the last active one and one other, round-robin. Messages that wait only for handlers within their timeout,
+    in places or under a quota which those fill, are not counted. Two looks must find the same, because a message that
+    becomes due again after a pause waits for a moment too.
     """
 
     def __init__(self, clock: Clock, workload: DispatcherWorkload) -> None:

@@ -59,7 +59,8 @@ class WorkerPresence:
         self._wakeup = Wakeup(clock)
         self._thread: threading.Thread | None = None
         self._started = 0
-        self._turned = self._answered = BEGINNING
+        self._turned = clock.monotonic()
+        self._answered = BEGINNING
         self._logged: MonotonicUs | None = None
         self._beat_now = self._quiet = self._draining = self._over = False
         #: The nonces of the commands that the last heartbeat found in each store.

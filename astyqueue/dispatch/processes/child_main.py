@@ -253,14 +253,45 @@ def _exit_after(parent: socket.socket) -> None:
     os._exit(1)
 
 
-def ignore(_signal: int, _frame: FrameType | None) -> None:
-    """Do nothing. Unlike SIG_IGN this is not inherited by what a handler starts."""
+class EndsIgnored(threading.local):
+    """The signals that end other processes: this one takes no notice of them, and a process that it forks ends.
+
+    A thread that forks blocks them until the new process has set its handlers: the interpreter drops the signals that
+    reach it before, and `terminate` of a process that has just started would be lost.
+    """
+
+    _ENDS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+    def __init__(self) -> None:
+        """Install nothing yet. Each thread has the signals that it blocked before it forks."""
+        self._blocked: set[int] = set()
+
+    def install(self) -> None:
+        """From now on, in this process and in those that it forks."""
+        for number in self._ENDS:
+            signal.signal(number, _ignore)
+        os.register_at_fork(before=self._block, after_in_parent=self._unblock, after_in_child=self._end_again)
+
+    def _block(self) -> None:
+        self._blocked = signal.pthread_sigmask(signal.SIG_BLOCK, self._ENDS)
+
+    def _unblock(self) -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, self._blocked)
+
+    def _end_again(self) -> None:
+        for number in self._ENDS:
+            if signal.getsignal(number) is _ignore:
+                signal.signal(number, signal.SIG_DFL)
+        self._unblock()
+
+
+def _ignore(_signal: int, _frame: FrameType | None) -> None:
+    """Do nothing. Unlike SIG_IGN this is not inherited by a program that a handler starts."""
 
 
 def main(incoming: int, outgoing: int, child_end: int) -> None:
     """Run this process: it inherits two pipes, and a socket whose other end is closed when its parent ends."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, ignore)
+    EndsIgnored().install()
     for end in (incoming, outgoing, child_end):
         os.set_inheritable(end, False)  # noqa: FBT003 - the name of the function says what
     end_with(socket.socket(fileno=child_end))

@@ -208,13 +208,15 @@ class ProcessChildren:
                 del self._handling[delivery]
                 self._killed.discard(delivery)
                 ended = self._closed
+                if not ended:  # before the lock is free: `close` ends the slots that it finds here
+                    self._idle.put(slot)
             if ended:
                 slot.end()
-            self._idle.put(slot)
+                self._idle.put(slot)
 
     def _call(self, slot: ChildSlot, address: str, delivery: Delivery) -> None:
         def wanted() -> bool:
-            return delivery not in self._killed
+            return self._is_wanted(delivery)
 
         child = slot.child(wanted)
         while not self._begin(child, address, delivery):
@@ -243,11 +245,15 @@ class ProcessChildren:
     def _begin(self, child: ChildProcess, address: str, delivery: Delivery) -> bool:
         """Give a delivery to a child; False if that child is dead."""
         with self._lock:
-            until = delivery.renew_until
-            if delivery in self._killed or (until is not None and until <= self._clock.now()):
+            if not self._is_wanted(delivery):
                 raise Interrupted
             self._handling[delivery] = child
         return child.begin(address, delivery)
+
+    def _is_wanted(self, delivery: Delivery) -> bool:
+        """Whether a delivery was not given up: its lease is still to be renewed."""
+        until = delivery.renew_until
+        return delivery not in self._killed and (until is None or until > self._clock.now())
 
     def _forget(self, delivery: Delivery) -> bool:
         """Kill this child for this delivery no more; returns whether it was killed for it."""
@@ -256,8 +262,12 @@ class ProcessChildren:
             return delivery in self._killed
 
     def interrupt(self, delivery: Delivery) -> None:
-        """Kill the child that handles a delivery, which was given up; no other delivery is touched."""
+        """Kill the child that handles a delivery, which was given up; no other delivery is touched.
+
+        One that middleware is still to pass on is then refused.
+        """
         with self._lock:
+            delivery.renew_until = 0
             if delivery in self._handling:
                 self._killed.add(delivery)
                 if (child := self._handling[delivery]) is not None:

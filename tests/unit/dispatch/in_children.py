@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import logging
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -153,6 +154,8 @@ def logging_then_held(delivery: Delivery) -> None:
     logging.getLogger("shop").warning("ends")
 
 
+#: Seconds within which a process that was terminated ends.
+_DEADLINE = 5
 _left_behind: list[threading.Thread] = []
 _go = threading.Event()
 _refused: list[str] = []
@@ -217,3 +220,13 @@ def leaving_a_thread_that_never_ends(_: Delivery) -> None:
     """Return, and leave a thread behind for which the interpreter waits at its exit."""
     child_main.EXITS_WITHIN = 0.01
     threading.Thread(target=threading.Event().wait).start()
+
+
+def terminating_a_fork(delivery: Delivery) -> None:
+    """Fork a process that waits without an end, terminate it, and note its exit code: None if it did not end."""
+    forked = multiprocessing.get_context("fork").Process(target=threading.Event().wait)
+    forked.start()
+    forked.terminate()
+    forked.join(_DEADLINE)
+    note(delivery, forked.exitcode)
+    forked.kill()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -58,6 +59,13 @@ def test_log_lines_of_a_process_that_a_handler_forked_go_to_stderr(
     dispatcher.drain(None)
     assert [record.getMessage() for record in caplog.records if record.name == "shop"] == ["from the child"]
     assert "from the fork" in capfd.readouterr().err
+
+
+def test_a_process_that_a_handler_forked_can_be_terminated(stage: Stage, tmp_path: Path) -> None:
+    begun(stage, in_children.terminating_a_fork)
+    stage.queue.send({"number": 1, "notes": str(tmp_path / "notes")})
+    stage.when_settled(1)
+    assert [words[2:] for words in in_children.noted(tmp_path / "notes")] == [[str(-signal.SIGTERM)]]
 
 
 def is_open(descriptor: int) -> bool:

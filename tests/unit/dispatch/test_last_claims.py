@@ -6,6 +6,7 @@ import threading
 
 import pytest
 
+from astyqueue import Message
 from astyqueue.clock import SystemClock
 from astyqueue.dispatch.dispatcher import Dispatcher
 from astyqueue.dispatch.execution.delivery_execution import DeliveryOutcome
@@ -126,3 +127,30 @@ def test_a_message_at_most_once_that_a_slot_has_taken_when_a_stop_comes_is_repor
     assert taken.wait(DEADLINE)
     dispatcher.stop()
     assert [line.levelname for line in lines.of("dropped")] == ["WARNING"]
+
+
+def test_messages_at_most_once_beyond_the_most_that_a_dispatcher_begins_are_handled_all_the_same(
+    stages: Stages, lines: Lines
+) -> None:
+    """Two queues claim the last ones at the same time, and nothing can give these messages back."""
+    clock, handled = SystemClock(), list[object]()
+    store, five = Holding(MemoryStore(clock)), threading.Semaphore(0)
+    held, other = stages(clock, store, **ONE_ROW), stages(clock)
+    held.queue.send_many(Message(number, lease=0) for number in range(20))
+
+    def handle(delivery: Delivery) -> None:
+        handled.append(delivery.body)
+        five.release()
+
+    store.holds = True
+    builder = Dispatcher.builder().queue(held.queue, threads=4).handler(handle).queue(other.queue, threads=4)
+    dispatcher = held.begin(builder.handler(handle).max_messages(5).build())
+    assert store.held.wait(DEADLINE)
+    other.queue.send_many(Message(number, lease=0) for number in range(20))
+    for _ in range(5):
+        assert five.acquire(timeout=DEADLINE)
+    store.go.set()
+    dispatcher.drain(None)
+    left = [stage.queue.counts().waiting for stage in (held, other)]
+    assert len(handled) + len(lines.of("dropped")) + sum(left) == 40
+    assert left[0] < 20

@@ -272,6 +272,41 @@ def test_a_queue_at_its_limit_with_tasks_within_their_timeout_is_no_stall(scene:
     gate.open.set()
 
 
+def test_a_worker_that_has_begun_all_it_may_with_tasks_within_their_timeout_is_no_stall(scene: Scene) -> None:
+    gate = Gate()
+    scene.stage.queue.send_many(range(20))
+    builder = Dispatcher.builder().threads(8).queue(scene.stage.queue).handler(gate, timeout="30m")
+    dispatcher = scene.stage.begin(builder.max_messages(1).build())
+    gate.when_entered()
+    for _ in range(60):
+        scene.beat()
+    assert dispatcher.presence.stall is None
+    gate.open.set()
+
+
+def test_tasks_behind_those_of_a_full_kind_within_their_timeout_are_no_stall(scene: Scene) -> None:
+    """More wait for the full kind than may: nothing is claimed, and those behind wait as well."""
+    entered, may_end, plain = threading.Semaphore(0), threading.Event(), list[object]()
+
+    async def waiting(_: object) -> None:
+        entered.release()
+        await asyncio.to_thread(may_end.wait, DEADLINE)
+
+    scene.stage.queue.send_many(range(12), headers={"task": "awaited"})
+    builder = Dispatcher.builder().threads(2).coroutines(2).queue(scene.stage.queue, backlog=1)
+    builder.handler(waiting, task="awaited", timeout="30m").handler(plain.append, task="plain")
+    dispatcher = scene.stage.begin(builder.build())
+    scene.when_begun()
+    for _ in range(2):
+        assert entered.acquire(timeout=DEADLINE)
+    scene.beat()
+    scene.stage.queue.send("behind", headers={"task": "plain"})
+    for _ in range(60):
+        scene.beat()
+    assert (dispatcher.presence.stall, plain) == (None, [])
+    may_end.set()
+
+
 def test_a_report_counts_what_runs_and_what_can_by_kind(scene: Scene) -> None:
     gate, entered, may_end = Gate(), threading.Semaphore(0), threading.Event()
 
@@ -316,6 +351,12 @@ def until_stalled(scene: Scene, beats: int = 40) -> None:
         if scene.beat().state == WorkerState.STALLED:
             return
     raise AssertionError(scene.reports())
+
+
+def test_a_dispatcher_is_live_before_it_starts(scene: Scene) -> None:
+    scene.clock.advance("3h")
+    dispatcher = Dispatcher.builder().queue(scene.stage.queue).handler(print).build()
+    assert (dispatcher.presence.live, dispatcher.presence.ready) == (True, False)
 
 
 def test_a_dispatcher_may_end_while_its_presence_starts(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,8 +10,10 @@ import select
 import signal
 import subprocess
 import sys
+import threading
 from collections import Counter
 from pathlib import Path
+from queue import SimpleQueue
 
 import pytest
 
@@ -19,13 +21,14 @@ from astyqueue.dispatch.builder import DispatcherBuilder
 from astyqueue.dispatch.dispatcher import Dispatcher
 from astyqueue.dispatch.handlers.handler import Call
 from astyqueue.dispatch.processes import child_main
+from astyqueue.dispatch.processes.children import ChildSlot
 from astyqueue.errors import BadSetting
 from astyqueue.queue.delivery.delivery import Delivery
 from astyqueue.testing import TimeMachine
 from tests.unit.dispatch import in_children
 from tests.unit.dispatch.conftest import Stages
 from tests.unit.dispatch.in_children import noted
-from tests.unit.dispatch.stage import DEADLINE, Stage
+from tests.unit.dispatch.stage import DEADLINE, Gate, Stage
 from tests.unit.dispatch.test_outcomes import reasons, timers
 from tests.unit.dispatch.test_stuck import Lines, lines
 
@@ -249,6 +252,58 @@ def test_children_killed_at_random_moments_lose_nothing_and_each_kill_costs_one_
     assert attempts["1"] >= count - kills
     assert sum(number for attempt, number in attempts.items() if attempt != "1") <= kills
     assert stage.stats.lost == 0
+
+
+def test_a_handler_whose_middleware_was_waiting_at_a_stop_is_not_begun_in_a_child(
+    stage: Stage, notes: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate, over = Gate(), threading.Event()
+
+    def waiting(delivery: Delivery, call_next: Call) -> object:
+        try:
+            gate(delivery)
+            return call_next(delivery)
+        finally:
+            over.set()
+
+    dispatcher = built(stage, in_children.noting).middleware(waiting).processes(1).build()
+    pools = dispatcher._plan.pools  # noqa: SLF001 - no public call is between the release of the message and the end
+    close = pools.close
+
+    def close_late() -> None:
+        gate.open.set()
+        assert over.wait(DEADLINE)
+        close()
+
+    monkeypatch.setattr(pools, "close", close_late)
+    stage.queue.send({"notes": str(notes)})
+    stage.begin(dispatcher)
+    gate.when_entered()
+    dispatcher.stop()
+    assert over.is_set()
+    assert noted(notes) == []
+
+
+def test_a_child_that_becomes_idle_while_all_are_ended_ends_too(stage: Stage, notes: Path) -> None:
+    dispatcher = built(stage, in_children.noting).processes(1).build()
+    children = dispatcher._plan.pools._children  # noqa: SLF001 - closed at a moment of its own
+    assert children is not None
+    closing = threading.Thread(target=children.close, daemon=True)
+
+    class Idle(SimpleQueue[ChildSlot]):
+        def put(self, item: ChildSlot, block: bool = True, timeout: float | None = None) -> None:  # noqa: FBT001, FBT002 - as in the class
+            if not closing.ident:
+                closing.start()
+                closing.join(0.05)
+            super().put(item, block, timeout)
+
+    slots, children._idle = children._idle, Idle()  # noqa: SLF001 - as above
+    SimpleQueue.put(children._idle, slots.get())  # noqa: SLF001 - as above
+    stage.queue.send({"notes": str(notes)})
+    stage.begin(dispatcher)
+    stage.when_settled(1)
+    closing.join(DEADLINE)
+    when_gone(int(noted(notes)[0][0]))
 
 
 PARENT = """

@@ -11,15 +11,17 @@ from astyqueue import MessageQueue
 from astyqueue.dispatch.builder import DispatcherBuilder
 from astyqueue.dispatch.dispatcher import Dispatcher
 from astyqueue.dispatch.queue_patterns import PatternWatch
-from astyqueue.errors import Closed
+from astyqueue.errors import Closed, StoreUnavailable
 from astyqueue.queue.connection import Connection, connect
 from astyqueue.spool.folder import SpoolFolder
+from astyqueue.stores.memory import MemoryStore
 from astyqueue.tasks import App
 from tests.support.places import Place
-from tests.unit.dispatch.stage import Crew, Stage
+from tests.unit.dispatch.stage import DEADLINE, Crew, Stage
 from tests.unit.dispatch.test_joining_queues import Leaves, leaves
+from tests.unit.dispatch.test_stuck import Lines, lines
 
-__all__ = ["leaves"]
+__all__ = ["leaves", "lines"]
 
 
 class Dropping(Connection):
@@ -127,6 +129,45 @@ def test_a_queue_that_has_left_is_closed_with_its_spool_and_may_join_again(
         assert len(SpoolFolder(tmp_path, "mail.one").numbers()) == 1
 
 
+def test_queues_that_were_found_are_closed_with_their_spools_when_the_dispatcher_ends(
+    stage: Stage, place: Place, tmp_path: Path
+) -> None:
+    with connect(place.url) as another, connect(place.url, spool=tmp_path) as connection:
+        another.queue("mail.one")
+        named = connection.queue("other")
+        for _ in range(2):
+            dispatcher = stage.begin(patterns(connection).queue(named).handler(print).build())
+            [found] = [queue for queue in dispatcher.queues if queue.name == "mail.one"]
+            assert spool_threads() == ["astyqueue-spool:mail.one"]
+            dispatcher.drain(None)
+            assert spool_threads() == []
+            with pytest.raises(Closed):
+                found.send("late")
+            named.send("open")
+        assert len(SpoolFolder(tmp_path, "mail.one").numbers()) == 1
+
+
+def test_a_queue_that_is_found_while_the_dispatcher_ends_is_closed(crew: Crew) -> None:
+    found, ended = list[MessageQueue](), threading.Event()
+
+    class Ending(Connection):
+        def existing_queue(self, name: str, **settings: object) -> MessageQueue:
+            dispatcher.drain(None, wait=False)
+            assert ended.wait(DEADLINE)
+            found.append(super().existing_queue(name, **settings))
+            return found[-1]
+
+    dispatcher = crew.begin(patterns(Ending(crew.store, crew.clock)))
+    dispatcher.when_finished(ended.set)
+    watching = next(thread for thread in dispatcher.threads if thread.name == "astyqueue:queues")
+    crew.queue("mail.one")
+    crew.clock.when_waiting(3)  # those that supervise, report and look for queues
+    crew.clock.advance("5s")
+    watching.join(DEADLINE)
+    with pytest.raises(Closed):
+        found[0].send("late")
+
+
 def test_a_queue_that_another_thread_adds_by_name_meanwhile_is_served_once_and_the_other_object_closed(
     crew: Crew,
 ) -> None:
@@ -145,3 +186,25 @@ def test_a_queue_that_another_thread_adds_by_name_meanwhile_is_served_once_and_t
     assert [queue.name for queue in dispatcher.queues] == ["mail.one"]
     with pytest.raises(Closed):
         found[0].send("late")
+
+
+def test_a_store_whose_queues_cannot_be_listed_hides_those_of_no_other(crew: Crew, lines: Lines) -> None:
+    class Unlisted(Connection):
+        listed = threading.Semaphore(1)
+
+        def queues(self) -> list[str]:
+            if self.listed.acquire(blocking=False):
+                return super().queues()
+            message = "the store is broken on purpose"
+            raise StoreUnavailable(message)
+
+    broken, other = Unlisted(MemoryStore(crew.clock), crew.clock), Crew(crew.clock)
+    broken.queue("mail.kept")
+    builder = patterns(broken).queues("mail.*", Connection(other.store, crew.clock)).handler(print)
+    dispatcher = crew.begin(builder)
+    other.queue("mail.one")
+    crew.clock.when_waiting(4)  # those that claim, supervise, report and look for queues
+    crew.clock.advance("5s")
+    lines.first("joined")
+    assert [queue.name for queue in dispatcher.queues] == ["mail.kept", "mail.one"]
+    assert "store=MemoryStore" in lines.first("queue_listing_failed").getMessage()
