@@ -82,15 +82,15 @@ simulate: $(READY)  ## play SEEDS=10000 simulations full of faults, and check ev
 simulate-planted: $(READY)  ## measure how many seeds the simulation takes to detect each mutant of the protocol
 	@$(PY) -m tests.simulation.mutants.measure
 
-check: $(READY)  ## formatting, lint, types, floors, budgets, and whether astyqueue.aio is up to date
+check: $(READY)  ## formatting, lint, types, layers, budgets, and whether astyqueue.aio is up to date
 	@echo "check: formatting"
 	@.venv/bin/ruff format --quiet --check . || { echo "these files want 'ruff format':"; .venv/bin/ruff format --check .; exit 1; }
 	@echo "check: lint"
 	@.venv/bin/ruff check --quiet .
 	@echo "check: types"
 	@.venv/bin/mypy --no-error-summary
-	@echo "check: floors"
-	@.venv/bin/lint-imports --no-cache > .venv/floors.txt || { cat .venv/floors.txt; exit 1; }
+	@echo "check: layers"
+	@.venv/bin/lint-imports --no-cache > .venv/layers.txt || { cat .venv/layers.txt; exit 1; }
 	@echo "check: budgets"
 	@$(PY) -m tests.style
 	@echo "check: astyqueue.aio"

@@ -1,6 +1,6 @@
 """`python -m tests.style.architecture`: draws docs/architecture.svg from the imports, and lists packages and modules.
 
-The rows of the picture are the floors that import-linter enforces (pyproject.toml). A box is a module or package of
+The rows of the picture are the layers that import-linter enforces (pyproject.toml). A box is a module or package of
 `astyqueue`, with the number of its Python files; `queue` and `protocol` show the packages inside them. An arrow is an
 import, left out where another path of arrows says the same.
 """
@@ -24,7 +24,7 @@ PICTURE: Final = ROOT / "docs" / "architecture.svg"
 PAGE: Final = ROOT / "docs" / "architecture.md"
 MODULES: Final = ROOT / "docs" / "reference" / "modules.md"
 PACKAGE: Final = "astyqueue"
-#: Shown with the packages inside them, in the order of their own floors.
+#: Shown with the packages inside them, in the order of their own layers.
 OPENED: Final = ("queue", "protocol")
 
 _WIDTH: Final = 800
@@ -33,7 +33,7 @@ _TOP: Final = 64
 _BOX: Final = 44
 _GAP: Final = 40
 _INNER: Final = 36
-_WIDEST: Final = 150  # so that arrows to lower floors can be seen between the boxes
+_WIDEST: Final = 150  # so that arrows to lower layers can be seen between the boxes
 _MODULES_HEAD: Final = """\
 # Modules
 
@@ -46,7 +46,7 @@ _STYLE: Final = """
     text { text-anchor: middle; }
     .title { font-size: 15px; font-weight: bold; text-anchor: start; }
     .files { font-size: 12px; fill: #5a6472; }
-    .room { fill: #dfeaf7; stroke: #1f5fa8; stroke-width: 1.4; }
+    .package { fill: #dfeaf7; stroke: #1f5fa8; stroke-width: 1.4; }
     .opened { fill: #fdf3e1; stroke: #a34a00; stroke-width: 1.4; }
     .inner { fill: #fbfaf6; stroke: #a34a00; stroke-width: 1; }
     .import { stroke: #39424e; stroke-width: 1; fill: none; opacity: 0.55; marker-end: url(#head); }
@@ -55,7 +55,7 @@ _STYLE: Final = """
 
 @dataclass(frozen=True)
 class Box:
-    """A room of the picture: its name, its number of files, and where it is drawn."""
+    """A package of the picture: its name, its number of files, and where it is drawn."""
 
     name: str
     files: int
@@ -69,40 +69,40 @@ class Box:
         return self.x + self.width / 2
 
 
-def floors(container: str = PACKAGE) -> list[list[str]]:
-    """The rooms of each floor of a package, the highest first, as pyproject.toml has them."""
+def layers(container: str = PACKAGE) -> list[list[str]]:
+    """The packages of each layer of a package, the highest first, as pyproject.toml has them."""
     config = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     for contract in config["tool"]["importlinter"]["contracts"]:
         if container in contract.get("containers", ()):
             rows = ([name.strip("() ") for name in layer.split("|")] for layer in contract["layers"])
             return [names for row in rows if (names := [name for name in row if name != "__main__"])]
-    message = f"no contract of pyproject.toml says the floors of {container}"
+    message = f"no contract of pyproject.toml says the layers of {container}"
     raise LookupError(message)
 
 
 def imports() -> dict[str, set[str]]:
-    """Which room imports which others, without those that another way through the rooms implies."""
+    """Which package imports which others, without those that another way through the packages implies."""
     graph, direct = grimp.build_graph(PACKAGE), defaultdict[str, set[str]](set)
     for module in graph.modules:
         for other in graph.find_modules_directly_imported_by(module):
-            importer, imported = _room(module), _room(other)
+            importer, imported = _package(module), _package(other)
             if importer and imported and importer != imported:
                 direct[importer].add(imported)
-    below = {room: _reachable(room, direct) for room in direct}
+    below = {package: _reachable(package, direct) for package in direct}
     return {
-        room: {one for one in others if not any(one in below.get(other, ()) for other in others - {one})}
-        for room, others in direct.items()
+        package: {one for one in others if not any(one in below.get(other, ()) for other in others - {one})}
+        for package, others in direct.items()
     }
 
 
-def _room(module: str) -> str:
+def _package(module: str) -> str:
     parts = module.split(".")
     return parts[1] if len(parts) > 1 else ""
 
 
-def _reachable(room: str, direct: dict[str, set[str]]) -> set[str]:
+def _reachable(package: str, direct: dict[str, set[str]]) -> set[str]:
     found: set[str] = set()
-    left = [*direct[room]]
+    left = [*direct[package]]
     while left:
         if (one := left.pop()) not in found:
             found.add(one)
@@ -111,44 +111,44 @@ def _reachable(room: str, direct: dict[str, set[str]]) -> set[str]:
 
 
 def boxes() -> list[Box]:
-    """Every room with its place, row by row; the packages inside a room directly after it."""
+    """Every package with its place, row by row; the packages inside a package directly after it."""
     found, top = [], float(_TOP)
-    for names in floors():
+    for names in layers():
         height = float(_BOX) if not set(names) & set(OPENED) else _BOX + _INNER * 1.4
         share = (_WIDTH - 2 * _MARGIN) / len(names)
         width = share if set(names) & set(OPENED) else min(share - 16, _WIDEST)
         for position, name in enumerate(names):
             middle = _MARGIN + (position + 0.5) * share
-            room = Box(name, _files(name), middle - width / 2, top, width, height)
-            found += [room, *(_inside(room) if name in OPENED else ())]
+            package = Box(name, _files(name), middle - width / 2, top, width, height)
+            found += [package, *(_inside(package) if name in OPENED else ())]
         top += height + _GAP
     return found
 
 
-def _inside(room: Box) -> Iterator[Box]:
-    names = [name for row in reversed(floors(f"{PACKAGE}.{room.name}")) for name in row]
-    packages = [name for name in names if (ROOT / PACKAGE / room.name / name).is_dir()]
-    width = (room.width - 16 - 8 * (len(packages) - 1)) / len(packages)
+def _inside(package: Box) -> Iterator[Box]:
+    names = [name for row in reversed(layers(f"{PACKAGE}.{package.name}")) for name in row]
+    packages = [name for name in names if (ROOT / PACKAGE / package.name / name).is_dir()]
+    width = (package.width - 16 - 8 * (len(packages) - 1)) / len(packages)
     for position, name in enumerate(packages):
-        x = room.x + 8 + position * (width + 8)
-        yield Box(name, _files(f"{room.name}/{name}"), x, room.y + room.height - _INNER - 8, width, _INNER)
+        x = package.x + 8 + position * (width + 8)
+        yield Box(name, _files(f"{package.name}/{name}"), x, package.y + package.height - _INNER - 8, width, _INNER)
 
 
-def _files(room: str) -> int:
-    folder = ROOT / PACKAGE / room
+def _files(package: str) -> int:
+    folder = ROOT / PACKAGE / package
     return sum(1 for _ in folder.rglob("*.py")) if folder.is_dir() else 1
 
 
 def drawn() -> str:
     """The picture, as the text of an SVG file."""
-    rooms = boxes()
-    height = round(max(box.y + box.height for box in rooms) + _MARGIN)
-    arrows = "\n".join(_arrows({box.name: box for box in rooms}))
-    drawn_boxes = "\n".join(line for box in rooms for line in _box(box))
+    packages = boxes()
+    height = round(max(box.y + box.height for box in packages) + _MARGIN)
+    arrows = "\n".join(_arrows({box.name: box for box in packages}))
+    drawn_boxes = "\n".join(line for box in packages for line in _box(box))
     return f"""<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}"
   width="{_WIDTH}" height="{height}" role="img" aria-labelledby="title description">
   <title id="title">The packages of astyqueue and what they import</title>
-  <desc id="description">Rows are floors: a package imports only from rows below its own.
+  <desc id="description">Rows are layers: a package imports only from rows below its own.
   Made from the imports by python -m tests.style.architecture.</desc>
   <defs>
     <marker id="head" viewBox="0 0 10 10" refX="9" refY="5" markerWidth="7" markerHeight="7" orient="auto">
@@ -166,7 +166,7 @@ def drawn() -> str:
 
 def _box(box: Box) -> Iterator[str]:
     inner = box.height == _INNER
-    kind = "opened" if box.name in OPENED else "inner" if inner else "room"
+    kind = "opened" if box.name in OPENED else "inner" if inner else "package"
     place = f'x="{box.x:.0f}" y="{box.y:.0f}" width="{box.width:.0f}" height="{box.height:.0f}"'
     yield f'  <rect class="{kind}" {place} rx="6"/>'
     name = box.y + (14 if inner else 19)
@@ -176,10 +176,10 @@ def _box(box: Box) -> Iterator[str]:
 
 
 def _arrows(placed: dict[str, Box]) -> Iterator[str]:
-    for room, others in sorted(imports().items()):
+    for package, others in sorted(imports().items()):
         for other in sorted(others):
-            if room in placed and other in placed:
-                yield _arrow(placed[room], placed[other])
+            if package in placed and other in placed:
+                yield _arrow(placed[package], placed[other])
 
 
 def _arrow(start: Box, end: Box) -> str:
@@ -217,8 +217,8 @@ def _packages() -> list[Path]:
     return [path.parent for path in sorted((ROOT / PACKAGE).rglob("__init__.py"))]
 
 
-def _summary(room: Path) -> str:
-    source = room / "__init__.py" if room.is_dir() else room
+def _summary(package: Path) -> str:
+    source = package / "__init__.py" if package.is_dir() else package
     docstring = ast.get_docstring(ast.parse(source.read_text(encoding="utf-8"))) or ""
     return docstring.partition("\n\n")[0].replace("\n", " ").replace("|", r"\|")
 

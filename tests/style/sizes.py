@@ -29,7 +29,7 @@ def sizes(source: Source) -> Iterator[Finding]:
         elif isinstance(node, Function):
             yield from _function_size(source, node)
             yield from _nesting(source, node)
-    if source.room != "tests":
+    if source.top_level != "tests":
         yield from _parameters(source)
         yield from _constructions(source)
 

@@ -38,7 +38,7 @@ class Source:
         return ast.parse(self.text, self.path)
 
     @property
-    def room(self) -> str:
+    def top_level(self) -> str:
         """The top folder that the file is in."""
         return PurePosixPath(self.path).parts[0]
 

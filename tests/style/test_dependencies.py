@@ -101,7 +101,7 @@ def test_what_a_file_imports_is_declared_for_its_part_of_the_project() -> None:
 
 
 def test_what_the_package_declares_is_imported_or_has_a_reason() -> None:
-    there = {name for source in files() if source.room == "astyqueue" for name in imported(source)}
+    there = {name for source in files() if source.top_level == "astyqueue" for name in imported(source)}
     assert declared("spark", "sqs", "test", "java") - there == set(NOT_IMPORTED)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import astyqueue
-from tests.style.architecture import MODULES, OPENED, PAGE, PICTURE, ROOT, all_modules, drawn, floors, listed
+from tests.style.architecture import MODULES, OPENED, PAGE, PICTURE, ROOT, all_modules, drawn, layers, listed
 
 LOADED = "import sys, astyqueue; print(*{name.partition('.')[0] for name in sys.modules})"
 
@@ -79,7 +79,7 @@ def test_every_path_that_the_page_on_architecture_names_exists() -> None:
     assert [path for path in paths if not (ROOT / path).exists()] == []
 
 
-@pytest.mark.parametrize("room", OPENED)
-def test_every_package_inside_a_package_with_floors_of_its_own_is_on_a_floor(room: str) -> None:
-    inside = {path.parent.name for path in (ROOT / "astyqueue" / room).glob("*/__init__.py")}
-    assert inside <= {name for row in floors(f"astyqueue.{room}") for name in row}
+@pytest.mark.parametrize("package", OPENED)
+def test_every_package_inside_a_package_with_floors_of_its_own_is_on_a_floor(package: str) -> None:
+    inside = {path.parent.name for path in (ROOT / "astyqueue" / package).glob("*/__init__.py")}
+    assert inside <= {name for row in layers(f"astyqueue.{package}") for name in row}

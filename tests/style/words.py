@@ -36,7 +36,7 @@ _READ: Final = ("README.md", "CONTRIBUTING.md", "SECURITY.md")
 
 def words(source: Source) -> Iterator[Finding]:
     """Every hiding word in the docstrings, comments and texts of the package."""
-    if source.room != "astyqueue":
+    if source.top_level != "astyqueue":
         return
     for token in tokenize.generate_tokens(io.StringIO(source.text).readline):
         if token.type in {tokenize.COMMENT, tokenize.STRING}:
