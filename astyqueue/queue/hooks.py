@@ -36,7 +36,11 @@ class Hook:
         """Called when a message was checked and is about to be sent."""
 
     def after_send(self, message: Message, sent: MessageId) -> None:
-        """Called when the message is in the store; in a queue with a spool, when it is in the spool."""
+        """Called when the message is in the store; in a queue with a spool, when it is in the spool.
+
+        Of one with a trigger, once: when its schedule is in the store, with the id of the first run, which may come
+        later. Runs are sent without a call.
+        """
 
     def before_settle(self, delivery: BaseDelivery, outcome: str) -> None:
         """Called when a delivery is about to be "acked", "released", "rejected", or "extended" by its consumer.

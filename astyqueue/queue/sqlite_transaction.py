@@ -130,14 +130,16 @@ class Transaction:
                 raise BadInput(message)
         with contextlib.ExitStack() as held, self._whole():
             held.enter_context(claimer.recorder.settling([(delivery, ACK) for delivery in deliveries]))
+            self._consequences.rolled_back.extend(
+                delivery.follow_ups.thaw
+                for delivery in deliveries
+                if delivery.follow_ups and not delivery.follow_ups.is_frozen  # an earlier ack of unknown outcome stands
+            )
             by_lease: dict[Lease, list[PendingOutcome]] = {}
             for delivery in deliveries:
                 if delivery.lease is not None:  # without one it would be settled
                     by_lease.setdefault(delivery.lease, []).append(claimer.recorder.pending(delivery, ACK, ()))
             followed = [one for pending in by_lease.values() for one in pending if one.delivery.follow_ups]
-            self._consequences.rolled_back.extend(
-                one.delivery.follow_ups.thaw for one in followed if one.delivery.follow_ups
-            )
             self._run(self._send_before(followed))
             for lease, pending in by_lease.items():
                 self._run(self._settle(lease, pending))
@@ -219,13 +221,14 @@ def open_transaction(queue: QueueAdmin) -> Iterator[Transaction]:
         raise NoTransactions(queue.name, str(store))
     consequences = Consequences()
     with contextlib.ExitStack() as held:
+        commits = False
         try:
             with store.transaction() as opened:
                 yield Transaction(queue, opened, consequences, held)
-        except OutcomeUnknown:
-            raise
-        except BaseException:
-            _undo(consequences.rolled_back)
+                commits = True
+        except BaseException as error:
+            if not (commits and isinstance(error, OutcomeUnknown)):
+                _undo(consequences.rolled_back)
             raise
         for call in consequences.committed:
             with contextlib.suppress(Closed):  # a queue that was closed meanwhile has no consumers to wake

@@ -16,6 +16,8 @@ from astyqueue.waiting import Rest, Wakeup
 
 #: How often the first sends that wait look for what no signal announces, such as the space of a disk.
 _LOOK_EVERY_US: Final = SECOND
+#: The same for those behind the first: each of these may wait for what a later one does.
+_LOOK_BEHIND_EVERY_US: Final = 5 * SECOND
 #: The most sends that look for room at once: enough that those of durability "each" share syncs.
 _AT_ONCE: Final = 32
 _log: Final = logging.getLogger("astyqueue.spool")
@@ -55,9 +57,10 @@ class Room:
 
     def wait(self, wakeup: Wakeup, reason: str) -> Generator[Rest, None, None]:
         """Rest until there may be room. `reason` is why there is none."""
-        until = self._clock.monotonic() + _LOOK_EVERY_US if wakeup in self._first() else None
+        pause = _LOOK_EVERY_US if wakeup in self._first() else _LOOK_BEHIND_EVERY_US
+        until = self._clock.monotonic() + pause
         yield Rest(wakeup, until)
-        if until is not None and self._clock.monotonic() >= until and self._changed_to(is_logged=True):
+        if self._clock.monotonic() >= until and self._changed_to(is_logged=True):
             log_event(_log, logging.WARNING, "spool_full", queue=self._queue, reason=reason, effect="sends wait")
 
     def _first(self) -> list[Wakeup]:

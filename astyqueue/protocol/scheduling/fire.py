@@ -100,10 +100,10 @@ class FiringPlan:
     successors: dict[Name, KnownSchedule] = field(default_factory=dict)
 
     @property
-    def cancelled(self) -> dict[Id, tuple[str, Run]]:
-        """The runs that are cancelled, each with the name of its schedule."""
+    def cancelled(self) -> dict[Id, tuple[Schedule, Run]]:
+        """The runs that are cancelled, each with its schedule."""
         decisions = self.decisions.values()
-        return {one.cancelled.id: (one.schedule.name, one.cancelled) for one in decisions if one.cancelled}
+        return {one.cancelled.id: (one.schedule, one.cancelled) for one in decisions if one.cancelled}
 
     @property
     def anything(self) -> bool:

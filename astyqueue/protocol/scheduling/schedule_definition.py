@@ -106,7 +106,7 @@ def _why_never(trigger: Trigger) -> str:
 class RepeatingSend:
     """A send of a repeated message: its schedule, and its unique key if it has one.
 
-    `fired`: the occurrences that were sent at once.
+    `fired`: the occurrences that were sent at once. `replaced`: the messages that were cancelled for it.
     """
 
     def __init__(self, handle: ScheduleHandle, wanted: RequestedSchedule, unique: Unique | None) -> None:
@@ -117,7 +117,7 @@ class RepeatingSend:
         self._unique = unique
         self._mark = handle.process.nonce().hex()
         self._result: UniqueSendResult | None = None
-        self._replaced: MessageId | None = None
+        self.replaced: list[MessageId] = []
 
     def carry_out(self) -> Steps[UniqueSendResult]:
         """Create the schedule; returns its first run, or the message that keeps the key.
@@ -131,7 +131,7 @@ class RepeatingSend:
         schedule = applied.edit.after
         self.fired = fired(schedule, applied.edit.sent, schedule.created)
         message = MessageId(self._handle.row, *(schedule.run or next_run_of(schedule)))
-        return UniqueSendResult(message, sent=True, replaced=self._replaced, repeats=True)
+        return UniqueSendResult(message, sent=True, repeats=True)
 
     def _plan(self, snapshot: RowSnapshot) -> Steps[CommitPlan | None]:
         """Plan the schedule and its key, in place of the key's owner; None if that is to stay, or is leased."""
@@ -193,7 +193,7 @@ class RepeatingSend:
                 )
             )
         replaced = (result_of_kept_key(row, state) for state in in_the_way if state.is_stored)
-        self._replaced = next((result.id for result in replaced if result), None)
+        self.replaced = [result.id for result in replaced if result]
         return plan
 
 

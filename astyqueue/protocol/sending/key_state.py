@@ -80,10 +80,10 @@ def key_states(row: str, columns: Sequence[Column]) -> Steps[dict[Name, KeyState
 
 
 def keys_with_owner(row: str, keys: Iterable[str]) -> Steps[set[str]]:
-    """Those of these unique keys of a home row that a living message has, leased, waiting or repeated."""
+    """Those of these unique keys of a home row that a stored message has which is not dead."""
     columns = yield from read_one(Named(row, tuple(map(key_name, keys))), exact=True)
     states = yield from key_states(row, columns)
-    return {state.owner.key for state in states.values() if state.owner}
+    return {state.owner.key for state in states.values() if state.owner and state.is_stored}
 
 
 def state_of_repeating(row: str, column: Column, schedule: Schedule) -> Steps[KeyState]:

@@ -194,13 +194,11 @@ def send_recurring(core: QueueRuntime, message: Message, trigger: Trigger, polic
     if result.sent:
         history = core.claimer.history
         events = history.events
-        replaced = (
-            [events.of_command(Kind.CANCELLED, result.replaced, handle.name, why="replaced")] if result.replaced else []
-        )
+        replaced = [events.of_command(Kind.CANCELLED, one, handle.name, why="replaced") for one in repeating.replaced]
         sent = [*events.of_scheduled(handle.row, repeating.fired), *events.of_firing(handle.row, repeating.fired)]
         yield from history.write_or_buffer([*replaced, *sent])
         yield from core.claimer.announce([(handle.row, None)])
-        call_after_delete(core.hooks, [result.replaced] if result.replaced else [], "replaced")
+        call_after_delete(core.hooks, repeating.replaced, "replaced")
         for hook in core.hooks:
             notified(hook.after_send, message, result.id)
     return Sent(result.id, result.sent)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
@@ -101,7 +101,13 @@ class ScheduleFiring:
         cancelled = [(schedule, MessageId(row, *run)) for schedule, run in plan.cancelled.values()]
         self._history.note(
             Kind.CANCELLED,
-            lambda: [events.of_command(Kind.CANCELLED, one, schedule, why="replaced") for schedule, one in cancelled],
+            lambda: [
+                replace(
+                    events.of_command(Kind.CANCELLED, one, schedule.template.key, why="replaced"),
+                    schedule=schedule.name,
+                )
+                for schedule, one in cancelled
+            ],
         )
         for _, one in cancelled:
             self._notifier.deleted(one, "replaced")

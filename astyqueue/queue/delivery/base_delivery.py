@@ -194,7 +194,8 @@ class BaseDelivery:
             raise BadInput(problem)
         if self.lease is None or self.decided:
             raise already_settled_error(self)
-        follow_ups = self.follow_ups or FollowUps(self.message_id)
+        base = max(self.message_id.moment, self._envelope.sent)
+        follow_ups = self.follow_ups or FollowUps(self.message_id, base)
         follow_ups.add(message, to)
         self.take_over(follow_ups)
 

@@ -57,8 +57,11 @@ class FollowUpQueue(Protocol):
         """Identifies the connection: a follow-up goes to a queue of the same one."""
         ...
 
-    def prepare(self, message: Message, origin: MessageId, number: int) -> FollowUp:
-        """Check and encode a message that follows `origin` as its follow-up of this number."""
+    def prepare(self, message: Message, origin: MessageId, number: int, *, base: int) -> FollowUp:
+        """Check and encode a message that follows `origin` as its follow-up of this number.
+
+        `base` is the moment that it is stored by if it has no due time: one that is the same at every attempt.
+        """
         ...
 
     def new_id(self, row: str, prepared: PreparedMessage) -> MessageId:
@@ -104,11 +107,13 @@ def follow_ups_of(queue: Destination) -> FollowUpQueue:
 class FollowUps:
     """The follow-ups of one delivery: `together` with its ack, and those sent `before` it.
 
-    `ready`: nothing has to be written before the ack. When the first ack is tried they are frozen: another try, after
+    `base`: when the delivered message was due for the first time, or when it was sent if that was later. `ready`:
+    nothing has to be written before the ack. When the first ack is tried they are frozen: another try, after
     an unknown outcome, commits the same messages.
     """
 
     origin: MessageId
+    base: int
     together: list[FollowUp] = field(default_factory=list)
     before: list[FollowUp] = field(default_factory=list)
     ready: bool = True
@@ -122,7 +127,7 @@ class FollowUps:
         if number >= MOST:
             problem = f"a delivery has at most {MOST} follow-ups: have one of them send the rest"
             raise BadInput(problem)
-        added = queue.prepare(message, self.origin, number)
+        added = queue.prepare(message, self.origin, number, base=self.base)
         size = sum(len(one.prepared.value) for one in (*self.together, *self.before, added))
         if number and size > BATCH_BYTES:
             problem = f"the follow-ups of a delivery have at most {BATCH_BYTES} bytes, not {size}: send references"
@@ -142,6 +147,11 @@ class FollowUps:
                 Put(message_name(one.prepared.priority, one.sent_as.id), one.prepared.value) for one in self.together
             )
         return self._puts
+
+    @property
+    def is_frozen(self) -> bool:
+        """Whether an ack was tried."""
+        return self._puts is not None
 
     def thaw(self) -> None:
         """Let others be added again: the ack that was tried is known to have changed nothing."""

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import takewhile
 from typing import Final
 
 from astyqueue.clock import Clock
@@ -168,7 +167,7 @@ class BoundedProducer(Producer):
         if not self._behaviour.max_messages:
             return (yield from super()._send_prepared(message, prepared, now))
         taken = self._credit.take(1, self._behaviour.max_messages)
-        if not taken and prepared.unique and (yield from _with_owner(self._ring, [prepared])):
+        if not taken and prepared.unique and (yield from _keys_with_owner(self._ring, [str(prepared.key)])):
             return (yield from super()._send_prepared(message, prepared, now))
         taken = taken or (yield from self._admitted(1))
         if not taken:
@@ -182,14 +181,20 @@ class BoundedProducer(Producer):
         if not behaviour.max_messages:
             yield from super()._send_chunk(chunk, report)
             return
-        while chunk:
-            taken = self._credit.take(len(chunk), self._behaviour.max_messages)
-            if not taken and (kept := (yield from self._leading_with_owner(chunk))):
-                yield from super()._send_chunk(chunk[:kept], report)
-                chunk = chunk[kept:]
+        done, owned, is_read = 0, set[int](), False
+        while done < wanted:
+            end, taken = wanted, self._credit.take(wanted - done, self._behaviour.max_messages)
+            if not (taken or is_read):
+                owned, is_read = (yield from self._with_owner(chunk)), True
+            if not taken:
+                end = next((place for place in range(done, wanted) if (place in owned) != (done in owned)), wanted)
+            if not taken and done in owned:
+                yield from super()._send_chunk(chunk[done:end], report)
+                done = end
                 continue
-            taken = taken or (yield from self._admitted(len(chunk), before=report.sent))
-            part, chunk = chunk[: taken or len(chunk)], chunk[taken or len(chunk) :]
+            taken = taken or (yield from self._admitted(end - done, before=report.sent))
+            part = chunk[done : done + taken if taken else end]
+            done += len(part)
             if not taken:
                 yield from self._forward_chunk(part, report)
                 continue
@@ -198,12 +203,15 @@ class BoundedProducer(Producer):
         if behaviour.overflow == DROP_OLDEST and wanted > _excess(behaviour.max_messages) and not self._in_transaction:
             yield from self._delete_excess(behaviour.max_messages)
 
-    def _leading_with_owner(self, chunk: Sequence[tuple[object, Message]]) -> Steps[int]:
+    def _with_owner(self, chunk: Sequence[tuple[object, Message]]) -> Steps[set[int]]:
+        """The positions of the messages with unique keys that other messages have."""
         settings = self._settings_sync.settings
         encoder = MessageEncoder(settings, self._process.now())
-        with_policy = ((body, with_policy_of_queue(options, settings)) for body, options in chunk)
-        leading = takewhile(lambda one: one[1].unique is not None, with_policy)
-        return (yield from _with_owner(self._ring, [encoder.prepare(*one) for one in leading]))
+        with_policy = [(body, with_policy_of_queue(options, settings)) for body, options in chunk]
+        unique = {place: one for place, one in enumerate(with_policy) if one[1].unique is not None}
+        keys = {place: str(encoder.prepare(*one).key) for place, one in unique.items()}
+        owned = yield from _keys_with_owner(self._ring, keys.values())
+        return {place for place, key in keys.items() if key in owned}
 
     def _admitted(self, wanted: int, *, before: int = 0) -> Steps[int]:
         """How many of `wanted` messages may be sent here now: at least one, or none if they are to be forwarded.
@@ -346,18 +354,18 @@ class BoundedProducer(Producer):
         return self._full(self._behaviour, before)
 
 
-def _with_owner(ring: Ring, unique: Sequence[PreparedMessage]) -> Steps[int]:
-    """How many of these messages, from the first one on, have unique keys that other messages have.
+def _keys_with_owner(ring: Ring, keys: Iterable[str]) -> Steps[set[str]]:
+    """Those of these unique keys that messages have.
 
-    They need no room: each is kept out, or takes the place of the other one.
+    Another message with such a key needs no room: it is kept out, or takes the place of the other.
     """
-    by_row: dict[str, set[str]] = {}
-    for one in unique:
-        by_row.setdefault(ring.home(ring.shard_of_key(str(one.key))), set()).add(str(one.key))
+    by_row: dict[str, list[str]] = {}
+    for key in dict.fromkeys(keys):
+        by_row.setdefault(ring.home(ring.shard_of_key(key)), []).append(key)
     owned: set[str] = set()
-    for row, keys in by_row.items():
-        owned |= yield from keys_with_owner(row, sorted(keys))
-    return next((place for place, one in enumerate(unique) if one.key not in owned), len(unique))
+    for row, some in by_row.items():
+        owned |= yield from keys_with_owner(row, some)
+    return owned
 
 
 def _excess(limit: int) -> int:

@@ -45,10 +45,11 @@ class FollowUpProducer:
         self._hooks = hooks
         self._claimer = claimer
 
-    def prepare(self, message: Message, origin: MessageId, number: int) -> FollowUp:
+    def prepare(self, message: Message, origin: MessageId, number: int, *, base: int) -> FollowUp:
         """Check and encode a message; it goes into the row of `origin` if that is one for it.
 
-        Otherwise its id follows from the origin, the number and the message, so that it is the same in every attempt.
+        Otherwise its id follows from the origin, the number and the message, and its row from `base`, so that they are
+        the same in every attempt.
         """
         if with_policy_of_queue(message, self._settings_sync.settings).unique is not None:
             problem = (
@@ -63,11 +64,11 @@ class FollowUpProducer:
             hook.before_send(message)
         if self._placement.fits(origin.row, prepared, prepared.due or now):
             return FollowUp(self, message, prepared)
-        # in the order of the calls; MOST microseconds before the origin, so that `number` (< MOST) never passes it
-        moment = (prepared.due or origin.moment - MOST) + number
+        # in the order of the calls; MOST microseconds before `base`, so that `number` (< MOST) never passes that
+        moment = (prepared.due or base - MOST) + number
         id_ = numbered_id(f"{origin}/{self._ring.queue}/{message!r}", number, moment)
         # not the row of now: an attempt in a later time shard must find what this one sent
-        row = self._placement.row_of_numbered(prepared, prepared.due or origin.moment, int.from_bytes(id_[8:]))
+        row = self._placement.row_of_numbered(prepared, prepared.due or base, int.from_bytes(id_[8:]))
         return FollowUp(self, message, prepared, MessageId(row, prepared.priority, id_))
 
     def new_id(self, row: str, prepared: PreparedMessage) -> MessageId:

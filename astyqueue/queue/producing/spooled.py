@@ -73,7 +73,7 @@ class _Appending:
             with room.waiting() as wakeup:
                 while full := (yield from call_local(self._append)):
                     yield from room.wait(wakeup, full.reason)
-        room.found()
+            room.found()
 
     def _append(self) -> JournalFull | None:
         """Append those that are left; returns the error of a full spool, as those of a local call are not for steps."""
@@ -162,6 +162,9 @@ class SpooledProducer(Producer):
             if not isinstance(full := partly.error, JournalFull):
                 raise full from None
             raise SpoolFull(full.place, self._ring.queue, full.reason, appended=report.sent, report=report) from full
+        except BaseException:
+            self._count_sent(report.sent)  # of the chunks before
+            raise
 
     def _place_and_insert(self, prepared: Sequence[PreparedMessage | None], now: int) -> Steps[dict[int, MessageId]]:  # noqa: ARG002 - the messages have it
         sent: dict[int, MessageId] = {}

@@ -237,6 +237,22 @@ def test_an_attempt_in_a_later_time_shard_sends_nothing_twice_either(store: Stor
     assert len([*mail.receive(10), *mail.receive(10)]) == 2  # one of each row, or both of one
 
 
+def test_a_chain_of_follow_ups_goes_on_in_the_time_shard_of_the_present(store: Store, clock: TimeMachine) -> None:
+    queue = Connection(store, clock).queue("steps", time_shards=4, every="1h", concurrency_shards=1)
+    clock.set(datetime(2026, 11, 21, 9, 59, 50, tzinfo=UTC))
+    queue.send("first")
+    clock.set(datetime(2026, 11, 21, 10, 0, 10, tzinfo=UTC))
+    rows: list[str] = []
+    for following in ("second", "third", "fourth"):
+        [delivery] = queue.receive()
+        rows.append(delivery.row)
+        delivery.then(following)
+        delivery.ack()
+        clock.advance("1s")
+    [last] = queue.receive()
+    assert rows[0] == rows[1] != rows[2] == last.row  # the first step across the end takes one that has ended
+
+
 def test_after_an_ack_of_unknown_outcome_its_follow_ups_are_fixed(store: Store, clock: TimeMachine) -> None:
     fault = Toggled(Unanswered(store), store)
     shop = Shop(fault, clock)

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from astyqueue import Connection, Hook, Message, MessageQueue, Vetoed, aio, connect
-from astyqueue.errors import AlreadySettled, BadInput
+from astyqueue.errors import AlreadySettled, BadInput, OutcomeUnknown
 from astyqueue.model.envelope import MessageId
 from astyqueue.model.event import Kind
 from astyqueue.protocol.steps import Commit, Request, Send
@@ -327,6 +327,36 @@ def test_what_follows_from_the_follow_ups_of_a_transaction_waits_for_its_commit(
         mail = connection.queue("mail")
         waiting = [(Kind.SENT, found.id) for found in mail.peek(9, "all")]
         assert sorted((event.kind, event.message) for event in mail.history()) == sorted(waiting)
+
+
+def test_an_unknown_outcome_of_another_call_in_a_transaction_leaves_the_delivery_as_it_was(file: str) -> None:
+    with connect(file) as connection:
+        orders = connection.queue("orders")
+        orders.send("an order")
+        [delivery] = orders.receive()
+        delivery.then("a bill")
+        elsewhere = "another store did not answer"
+        with pytest.raises(OutcomeUnknown, match=elsewhere), orders.transaction() as tx:
+            tx.ack(delivery)
+            raise OutcomeUnknown(elsewhere)
+        delivery.then("a mail")
+        delivery.ack()
+        assert sorted(map(str, bodies(orders))) == ["a bill", "a mail"]
+
+
+def test_a_transaction_that_was_rolled_back_adds_nothing_to_an_earlier_ack_of_unknown_outcome(file: str) -> None:
+    with connect(file) as connection:
+        orders = connection.queue("orders")
+        orders.send("an order")
+        [delivery] = orders.receive()
+        delivery.then("a bill")
+        assert delivery.follow_ups
+        delivery.follow_ups.freeze()  # as by an ack whose answer was lost
+        rolled_back(orders, delivery)
+        with pytest.raises(AlreadySettled):
+            delivery.then("a mail")
+        delivery.ack()
+        assert bodies(orders) == ["a bill"]
 
 
 def test_an_ack_after_a_transaction_that_was_rolled_back_sends_them_too(file: str) -> None:

@@ -9,7 +9,6 @@ import pytest
 from astyqueue import Hook, LeaseLost, Message, MessageQueue, Vetoed
 from astyqueue.errors import StoreUnavailable
 from astyqueue.model.envelope import MessageId
-from astyqueue.model.event import Kind
 from astyqueue.model.views import Standing
 from astyqueue.protocol.steps import Commit, run
 from astyqueue.queue.admin.dead_letters import purge
@@ -132,7 +131,8 @@ def test_a_run_that_the_next_occurrence_cancels_is_heard_of(
         assert ends.heard == [(first.message_id, "replaced")]
         queue.run(queue.core.claimer.flush())
         clock.advance("2s")
-        assert Kind.CANCELLED in [event.kind for event in queue.history(first.message_id)]
+        [cancelled] = queue.history(first.message_id, kinds=["cancelled"])
+        assert (cancelled.key, cancelled.schedule, cancelled.why) == (None, "clock", "replaced")
 
 
 @pytest.mark.parametrize("trigger", [None, Every("1m")], ids=["once", "repeating"])
@@ -150,6 +150,14 @@ def test_a_message_that_a_repeating_one_replaced_is_heard_of(watched: MessageQue
     first = watched.send("once", key="clock", unique="replace", delay="1h").id
     watched.send("tick", key="clock", unique="replace", trigger=Every("1h"))
     assert ends.heard == [(first, "replaced")]
+
+
+def test_each_of_the_messages_that_a_repeating_one_replaced_is_heard_of(watched: MessageQueue, ends: Ends) -> None:
+    watched.send("tick", key="clock", trigger=Every("1h"))
+    [run] = watched.peek()
+    single = watched.send("once", key="clock", unique="keep", delay="1h").id
+    watched.send("tock", key="clock", unique="replace", trigger=Every("1h"))
+    assert sorted(ends.heard) == sorted([(run.id, "replaced"), (single, "replaced")])
 
 
 def test_hooks_are_asked_and_called_about_a_message_with_a_trigger(builder: QueueBuilder[MessageQueue]) -> None:
