@@ -214,10 +214,7 @@ class Dispatcher:
 
     @property
     def threads(self) -> tuple[threading.Thread, ...]:
-        """All its threads: the monitor, one that reports, up to four that claim, and those that handle.
-
-        One that finds queues is there if the dispatcher has patterns.
-        """
+        """All its threads: they monitor, report, claim (up to 4), handle, and with patterns find and close queues."""
         return (*self._threads, *self._plan.pools.threads)
 
     @property
@@ -244,9 +241,11 @@ class Dispatcher:
         self._check_process()
         microseconds = None if timeout is None else as_microseconds(timeout)
         with self._lock:
-            if not self._begun:
+            if is_unused := not (self._begun or self._monitor.finished.is_set()):
                 self._monitor.finish()
         self._end_within(microseconds)
+        if is_unused:
+            self._served.close_unused(wait=wait)
         if wait and threading.current_thread() not in self._threads and not self._plan.pools.run_here:
             self._wait()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 import threading
@@ -80,6 +81,18 @@ class ServedQueues:
             for subscription in self._monitor.subscriptions:
                 subscription.on_left()
             self._watch.close_left()
+
+    def close_unused(self, *, wait: bool) -> None:
+        """Close the queues that patterns have found for a dispatcher that was never started.
+
+        A caller that does not `wait` may be a signal handler, in a thread that holds a lock of a queue, so a new thread
+        closes them; where none can be started, the end of the process does.
+        """
+        if wait:
+            self.close_found()
+        elif self._watch is not None:
+            with contextlib.suppress(RuntimeError):
+                self._start_thread(self.close_found, "close")
 
     def _claim_for(self, subscription: Subscription) -> None:
         """Have a thread claim for this queue, the same one all the time: a new one, while there are fewer than four."""

@@ -32,9 +32,10 @@ from astyqueue.model.message import Message
 from astyqueue.model.schedule import Origin, Policies, Schedule, Template
 from astyqueue.protocol.layout.rows import declared_row
 from astyqueue.protocol.row import compare_and_set
-from astyqueue.protocol.steps import Steps, read_column, read_one
+from astyqueue.protocol.steps import Steps, read_one
 from astyqueue.queue.admin.schedules import ScheduleRequest, handle_of, remove, save, template_of, trigger_of
 from astyqueue.queue.runtime import QueueRuntime
+from astyqueue.schedules.removed_schedules import RemovedSchedules
 from astyqueue.store import Batch, Name, Put, Slice
 from astyqueue.structured_log import log_event
 from astyqueue.triggers import Trigger
@@ -46,6 +47,8 @@ _log: Final = logging.getLogger("astyqueue.schedules")
 _REMEMBERED: Final = 100
 #: Earlier versions read here the moment (microseconds) until which an older release is not a roll-back: for ever.
 _FOR_EVER: Final = NEVER
+#: How an operator removes what this program does not declare.
+_PRUNE: Final = "astyqueue schedules reconcile APP --prune"
 
 #: The place of a release in the order of a program's releases.
 Order = tuple[int, ...]
@@ -88,7 +91,8 @@ class Instructions:
     """How to reconcile: by default as a starting process does, else as an operator requests.
 
     With `becomes_current` this release is current from then on, regardless of others. `prunes`: schedules that it does
-    not declare are removed. `dry_run`: changes are reported but not made.
+    not declare are removed, also if another program declares them, and all that it ever declared are its own until that
+    other program starts again. `dry_run`: changes are reported but not made.
     """
 
     becomes_current: bool = False
@@ -102,7 +106,7 @@ class Reconciled:
 
     `saved` were made or changed, `removed` were removed, and `stale` still exist and fire, although they are no longer
     declared. `unreadable` were left as they are, declared or not, because this process cannot read them. `others` were
-    left too: people or a message made them, or the program declares them no longer and another one does.
+    left too: people or a message made them, or the program declares them no longer and another one does, or did last.
     """
 
     current: bool
@@ -138,37 +142,6 @@ class _Record:
             raise Undecodable(row, "which schedules are declared", str(error), until=until) from error
 
 
-@dataclass(slots=True)
-class _Removed:
-    """What removed schedules leave to new ones, which may be the same under other names.
-
-    Their occurrences up to `since` are dealt with, but for those of `overdue`, which had not fired all that were due.
-    `others` have occurrences left, too.
-    """
-
-    since: int | None = None
-    overdue: list[Schedule] = field(default_factory=list)
-    others: list[Schedule] = field(default_factory=list)
-
-    def add(self, schedule: Schedule, now: int) -> None:
-        """Add a schedule that was removed now."""
-        self.since = max(schedule.last, now, self.since or 0)
-        if schedule.next is not None:
-            is_overdue = not schedule.paused and schedule.next <= now
-            (self.overdue if is_overdue else self.others).append(schedule)
-
-    def left_to(self, trigger: Trigger) -> tuple[int | None, Schedule | None]:
-        """Until when a new schedule's occurrences are dealt with, and the one of equal trigger that it continues."""
-        same = [one for one in (*self.overdue, *self.others) if one.declared == trigger.document()]
-        if not same:
-            return self.since, None
-        if same[0] not in self.overdue:
-            self.others.remove(same[0])
-            return self.since, same[0]
-        self.overdue.remove(same[0])
-        return same[0].last, same[0]
-
-
 def _texts(values: object) -> tuple[str, ...]:
     """The texts of a list; ValueError for another value."""
     if isinstance(values, list) and all(isinstance(value, str) for value in values):
@@ -182,8 +155,8 @@ def reconcile(core: QueueRuntime, release: Release, instructions: Instructions |
 
     An unchanged declaration leaves its schedule and counts unchanged. A renamed schedule, whose old name is removed,
     continues under its new name, at the same times, with the occurrences that the old one has not dealt with. Schedules
-    made by people or by messages are kept, also under a declared name, and none is removed that another program
-    declares. One that both declare is that of the program that starts last.
+    made by people or by messages are kept, also under a declared name, and only an operator who prunes removes one that
+    another program declares. One that both declare is that of the program that starts last.
     """
     reconciling = _Reconciling(core, release, instructions or Instructions())
     record = yield from reconciling.take_over()
@@ -204,7 +177,7 @@ class _Reconciling:
         self._name = Name(0, 0, ids.of_text(release.program), 0)
         self._release = self._fingerprint()
         self._reconciled = Reconciled(current=True)
-        self._declared_by_others: set[str] = set()
+        self._others: dict[Name, _Record] = {}
 
     def _fingerprint(self) -> str:
         """A hash of the declarations without defaults: the same in every version of astyqueue."""
@@ -230,11 +203,12 @@ class _Reconciling:
         """The record with this release as the current one; unchanged if another one is, or none was ever declared."""
         record = self._decoded(value)
         following = self._following(record)
+        if record.release == self._release and record.order == following.order:
+            return value if record.names == following.names else following.encode()  # another program was pruned
         becomes_current = self._instructions.becomes_current or self._is_newer_than(record)
         if not becomes_current or (value is None and not self._declared):
             return value
-        is_current = record.release == self._release and record.order == following.order
-        return value if is_current else following.encode()
+        return following.encode()
 
     def _decoded(self, value: bytes | None) -> _Record:
         return _Record() if value is None else _Record.decode(self._row, value)
@@ -266,17 +240,28 @@ class _Reconciling:
             queue=self._core.settings.name,
             program=self._program,
             reason="a later release of the program, or one with an order, is current",
-            remedy="to roll back to this release: astyqueue schedules reconcile APP --prune",
+            remedy=f"to roll back to this release: {_PRUNE}",
         )
 
     def _read(self) -> Steps[bytes | None]:
-        column = yield from read_column(self._row, self._name, exact=True)
-        return column.value if column else None
+        """Read the records of all programs; returns this one's. One of another that cannot be read counts as empty."""
+        columns = yield from read_one(Slice(self._row, self._name.type), exact=True)
+        values = {column.name: column.value for column in columns}
+        own = values.pop(self._name, None)
+        self._others = {}
+        for name, value in values.items():
+            with contextlib.suppress(Undecodable):
+                self._others[name] = _Record.decode(self._row, value)
+        return own
+
+    @property
+    def _declared_by_others(self) -> set[str]:
+        return {name for record in self._others.values() for name in record.names}
 
     def carry_out(self, record: _Record) -> Steps[Reconciled]:
         """Remove old schedules, then save the declared ones, so that a renamed schedule never exists twice."""
-        yield from self._read_others()
-        removed = (yield from self._remove_all(record.leaving)) if self._removes else _Removed()
+        yield from self._read()
+        removed = (yield from self._remove_all(record.leaving)) if self._removes else RemovedSchedules()
         for name, one in self._declared.items():
             if not (yield from self._is_still_current()):
                 return replace(self._reconciled, current=False)
@@ -287,14 +272,8 @@ class _Reconciling:
             yield from self._find_stale(record.leaving)
         elif not self._instructions.dry_run:
             yield from self._record_removed(record)
+            yield from self._take_from_others(record)
         return self._reconciled
-
-    def _read_others(self) -> Steps[None]:
-        """Read which schedules other programs declare; a record that this process cannot read counts as empty."""
-        for column in (yield from read_one(Slice(self._row, self._name.type), exact=True)):
-            if column.name != self._name:
-                with contextlib.suppress(Undecodable):
-                    self._declared_by_others.update(_Record.decode(self._row, column.value).names)
 
     def _log_overwritten(self) -> None:
         """Log which schedules were saved here that other programs declare too: no record says whose one is."""
@@ -307,13 +286,12 @@ class _Reconciling:
                 program=self._program,
                 schedules=",".join(sorted(names)),
                 reason="another program declares a schedule of this name too, and each start overwrites the other's",
-                remedy="rename one of them, schedule=..., unless the other program is this one under an old name",
+                remedy=f"rename one of them, schedule=..., or if the other one is this one's old name: {_PRUNE}",
             )
 
     def _leave_to_others(self, name: str, origin: Origin) -> None:
         """Report, and log, that a schedule is not, or not only, this program's, and was left as it is."""
         self._reconciled.others.append(name)
-        delete = "astyqueue schedules delete QUEUE NAME"
         log_event(
             _log,
             logging.WARNING,
@@ -322,9 +300,9 @@ class _Reconciling:
             program=self._program,
             schedule=name,
             origin=origin,
-            remedy=f"if the other program that declares it is gone: {delete}"
+            remedy=f"if the other program that declares it is gone, or is this one's old name: {_PRUNE}"
             if origin is Origin.CODE
-            else f"rename the declared one, schedule=..., or delete this one: {delete}",
+            else "rename the declared one, schedule=..., or delete this one: astyqueue schedules delete QUEUE NAME",
         )
 
     @property
@@ -332,15 +310,31 @@ class _Reconciling:
         return self._order is not None or self._instructions.prunes
 
     def _record_removed(self, record: _Record) -> Steps[None]:
-        """Record that all are removed that no longer are declared, but for those that a later start has to read."""
-        leaving = tuple(name for name in record.leaving if name in self._reconciled.unreadable)
+        """Record that all are removed that no longer are declared, but for those that a later start tries again."""
+        left = {*self._reconciled.unreadable, *self._reconciled.others}
+        leaving = tuple(name for name in record.leaving if name in left)
         if leaving != record.leaving:
             batch = Batch(self._row, (Put(self._name, replace(record, leaving=leaving).encode()),))
             yield from compare_and_set.replace(batch, self._name, record.encode())
 
-    def _remove_all(self, names: tuple[str, ...]) -> Steps[_Removed]:
+    def _take_from_others(self, record: _Record) -> Steps[None]:
+        """If an operator prunes, leave out of the records of others what this program declares, or has declared."""
+        own = {*record.names, *record.leaving}
+
+        def without_own(value: bytes | None) -> bytes | None:
+            found = self._decoded(value)
+            names = tuple(name for name in found.names if name not in own)
+            return value if names == found.names else replace(found, names=names).encode()
+
+        for program in self._others if self._instructions.prunes else ():
+            with contextlib.suppress(Undecodable):
+                yield from compare_and_set.update(
+                    self._row, program, without_own, observers=self._core.process.observers
+                )
+
+    def _remove_all(self, names: tuple[str, ...]) -> Steps[RemovedSchedules]:
         """Remove these schedules if code declared them; returns what they leave to the new ones."""
-        left = _Removed()
+        left = RemovedSchedules()
         for name in names:
             if not (yield from self._is_still_current()):
                 break
@@ -353,8 +347,11 @@ class _Reconciling:
     def _find_stale(self, names: tuple[str, ...]) -> Steps[None]:
         """Find which of these still fire, and log them."""
         stale = self._reconciled.stale
-        for name in (one for one in names if one not in self._declared_by_others):
-            if (yield from self._unless_unreadable(name, self._of_code(name))) is not None:
+        for name in names:
+            found = yield from self._unless_unreadable(name, self._of_code(name))
+            if found is not None and name in self._declared_by_others:
+                self._leave_to_others(name, found.origin)
+            elif found is not None:
                 stale.append(name)
         if stale:
             log_event(
@@ -364,7 +361,7 @@ class _Reconciling:
                 queue=self._core.settings.name,
                 program=self._program,
                 schedules=",".join(stale),
-                remedy="astyqueue schedules reconcile APP --prune, or App(release=...) to remove them at each deploy",
+                remedy=f"{_PRUNE}, or App(release=...) to remove them at each deploy",
             )
 
     def _unless_unreadable(self, name: str, steps: Steps[T]) -> Steps[T | None]:
@@ -390,14 +387,14 @@ class _Reconciling:
     def _remove(self, name: str) -> Steps[Schedule | None]:
         """Remove a schedule that code declared; returns it as it was removed."""
         found = yield from self._of_code(name)
-        if found is not None and name in self._declared_by_others:
+        if found is not None and name in self._declared_by_others and not self._instructions.prunes:
             self._leave_to_others(name, found.origin)
             return None
         if found is None or self._instructions.dry_run:
             return found
         return (yield from remove(self._core, name))
 
-    def _save(self, name: str, one: Declared, removed: _Removed) -> Steps[bool]:
+    def _save(self, name: str, one: Declared, removed: RemovedSchedules) -> Steps[bool]:
         """Make or change a schedule; False if it was up to date, or is that of people or of a message."""
         found = yield from handle_of(self._core, name).found()
         if found is not None and found[1].origin is not Origin.CODE:

@@ -206,7 +206,7 @@ def delete(session: Session, *, queue: str, name: str) -> None:
     if not schedules.delete(name):
         message = f"queue {queue!r} has no schedule {name!r}"
         raise NotFound(message)
-    again = "; code declares it, so the next worker to start adds it again" if declared else ""
+    again = "; if code still declares it, the next worker to start adds it again" if declared else ""
     session.output.done(f"deleted schedule {name} of queue {queue}{again}", {"name": name, "deleted": True})
 
 

@@ -7,8 +7,10 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from astyqueue.clock import SystemClock
+from astyqueue.dispatch.subscription import QueueIdentity
 from astyqueue.dispatch.worker_log import log_unexpected_error
 from astyqueue.errors import AstyqueueError, Closed
+from astyqueue.journal_errors import JournalError
 from astyqueue.log_throttle import RateLimitedLog
 from astyqueue.protocol.scheduling.schedule_commit import list_schedules
 from astyqueue.queue.queue import MessageQueue
@@ -23,14 +25,18 @@ _PAUSE: Final = SECOND // 4
 _PAUSE_OF_STANDBY: Final = SECOND
 #: An occurrence that stays due for longer than this is one that this process cannot fire; it is not waited for.
 _PATIENCE: Final = 5 * SECOND
+#: A spool that could not be read or forwarded for longer than this, while the store answered, is not waited for. After
+#: an outage of the store its process tries again within five seconds.
+_FORWARDED_WITHIN: Final = 7 * SECOND
 
 
 class WhenEmpty:
     """Calls `end` once no message of these queues is due or being worked on, in this process or in others.
 
     A due occurrence of a schedule counts too, unless this process fires no schedules, and so do messages in a spool
-    that is forwarded. Delayed messages, those backing off, parked ones, and paused queues are not waited for. A process
-    that stands by for a permit waits as well: if the one that has it dies, it takes over the work that is left.
+    that is forwarded, or was until a few seconds ago. Delayed messages, those backing off, parked ones, and paused
+    queues are not waited for. A process that stands by for a permit waits as well: if the one that has it dies, it
+    takes over the work that is left.
     """
 
     def __init__(
@@ -48,6 +54,8 @@ class WhenEmpty:
         self._end = end
         self._begun = begun
         self._occurrences: dict[tuple[str, str, int], MonotonicUs] = {}
+        #: When a look first found that the spool of a queue cannot be read or forwarded, though the store answered.
+        self._failing: dict[QueueIdentity, MonotonicUs] = {}
         self._clock = SystemClock()
         self._failures = RateLimitedLog()
 
@@ -77,11 +85,15 @@ class WhenEmpty:
         except Closed:
             raise
         except AstyqueueError:  # the dispatcher gets the same error, logs it and retries
+            self._failing.clear()  # once the store answers again, the spools get their time
             return False
         except Exception as error:  # noqa: BLE001 - without this thread the worker would never end
-            if self._failures.may_say(type(error).__name__, self._clock.monotonic()):
-                log_unexpected_error(error)
+            self._log(error)
             return False
+
+    def _log(self, error: Exception) -> None:
+        if self._failures.may_say(type(error).__name__, self._clock.monotonic()):
+            log_unexpected_error(error)
 
     def _is_empty(self, queue: MessageQueue) -> bool:
         """Whether no work is left now."""
@@ -90,7 +102,7 @@ class WhenEmpty:
         if self._has_work(queue):
             return False
         # What a task sent before it ended is in the spool, or was forwarded meanwhile: then the second read finds it.
-        return queue.core.spooling is None or not (_is_forwarded(queue.core.spool.status()) or self._has_work(queue))
+        return queue.core.spooling is None or not (self._may_forward(queue) or self._has_work(queue))
 
     def _has_work(self, queue: MessageQueue) -> bool:
         """Whether the store has some. A peek for one message is cheap; they are counted only if it finds none."""
@@ -110,8 +122,22 @@ class WhenEmpty:
         due = [(queue.name, one.name, one.next or 0) for one in waiting]
         return any(at - self._occurrences.setdefault(occurrence, at) < _PATIENCE for occurrence in due)
 
+    def _may_forward(self, queue: MessageQueue) -> bool:
+        """Whether messages wait that this process forwards, or another one: not if neither could for long."""
+        identity, at = QueueIdentity.of(queue), queue.clock.monotonic()
+        try:
+            spool = queue.core.spool.status()
+        except (OSError, JournalError) as error:
+            self._log(error)
+        else:
+            waits = any(one.messages for one in spool.journals)
+            if not waits or not _fails(spool):
+                self._failing.pop(identity, None)
+                return waits
+        return at - self._failing.setdefault(identity, at) < _FORWARDED_WITHIN
 
-def _is_forwarded(spool: SpoolStatus) -> bool:
-    """Whether messages wait that this process forwards, or another one: not while it cannot."""
+
+def _fails(spool: SpoolStatus) -> bool:
+    """Whether the last try of each process that forwards messages that wait has failed."""
     waiting = [one for one in spool.journals if one.messages]
-    return spool.failing_since is None and any(not one.in_use or one.failing_since is None for one in waiting)
+    return spool.failing_since is not None or all(one.in_use and one.failing_since is not None for one in waiting)

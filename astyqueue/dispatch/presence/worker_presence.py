@@ -59,7 +59,8 @@ class WorkerPresence:
         self._wakeup = Wakeup(clock)
         self._thread: threading.Thread | None = None
         self._started = 0
-        self._turned = clock.monotonic()
+        #: When the thread came round last; None before it is started.
+        self._turned: MonotonicUs | None = None
         self._answered = BEGINNING
         self._logged: MonotonicUs | None = None
         self._beat_now = self._quiet = self._draining = self._over = False
@@ -90,7 +91,9 @@ class WorkerPresence:
 
     @property
     def live(self) -> bool:
-        """Whether the process does its work, or could: it has not stalled, and this thread comes round."""
+        """Whether the process does its work, or could: it has not stalled, and this thread comes round once started."""
+        if self._turned is None:
+            return True
         late = self._clock.monotonic() - self._turned - min(self.every, self.watch.every)
         return self.stall is None and late < _LIVE_WITHIN
 

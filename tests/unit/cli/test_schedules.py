@@ -236,5 +236,5 @@ def test_a_schedule_that_another_deletes_meanwhile_was_not_deleted_by_this_one(
 def test_who_deletes_what_code_declares_is_told_that_it_comes_back(shell: Shell, reconcile: Callable[..., str]) -> None:
     reconcile("report")
     assert shell("schedules", "delete", "emails", "report").stdout == (
-        "deleted schedule report of queue emails; code declares it, so the next worker to start adds it again\n"
+        "deleted schedule report of queue emails; if code still declares it, the next worker to start adds it again\n"
     )

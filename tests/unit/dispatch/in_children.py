@@ -18,6 +18,7 @@ from astyqueue import MessageQueue, Reject, Retry, Snooze
 from astyqueue.dispatch.processes import child_main
 from astyqueue.errors import Closed
 from astyqueue.queue.delivery.delivery import Delivery
+from tests.unit.dispatch.stage import DEADLINE
 
 
 def note(delivery: Delivery, *what: object) -> None:
@@ -154,8 +155,6 @@ def logging_then_held(delivery: Delivery) -> None:
     logging.getLogger("shop").warning("ends")
 
 
-#: Seconds within which a process that was terminated ends.
-_DEADLINE = 5
 _left_behind: list[threading.Thread] = []
 _go = threading.Event()
 _refused: list[str] = []
@@ -227,6 +226,6 @@ def terminating_a_fork(delivery: Delivery) -> None:
     forked = multiprocessing.get_context("fork").Process(target=threading.Event().wait)
     forked.start()
     forked.terminate()
-    forked.join(_DEADLINE)
+    forked.join(DEADLINE)
     note(delivery, forked.exitcode)
     forked.kill()

@@ -356,6 +356,7 @@ def until_stalled(scene: Scene, beats: int = 40) -> None:
 def test_a_dispatcher_is_live_before_it_starts(scene: Scene) -> None:
     scene.clock.advance("3h")
     dispatcher = Dispatcher.builder().queue(scene.stage.queue).handler(print).build()
+    scene.clock.advance("3h")
     assert (dispatcher.presence.live, dispatcher.presence.ready) == (True, False)
 
 

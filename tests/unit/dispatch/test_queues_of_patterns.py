@@ -147,6 +147,38 @@ def test_queues_that_were_found_are_closed_with_their_spools_when_the_dispatcher
         assert len(SpoolFolder(tmp_path, "mail.one").numbers()) == 1
 
 
+@pytest.mark.parametrize("wait", [True, False])
+def test_queues_that_were_found_are_closed_when_a_dispatcher_ends_that_was_never_started(
+    crew: Crew, *, wait: bool
+) -> None:
+    crew.queue("mail.one")
+    dispatcher = patterns(Connection(crew.store, crew.clock)).build()
+    [found] = dispatcher.queues
+    for _ in range(2):
+        dispatcher.drain(None, wait=wait)
+    for thread in dispatcher.threads:
+        thread.join(DEADLINE)
+    with pytest.raises(Closed):
+        found.send("late")
+
+
+def test_a_drain_that_is_only_requested_closes_no_queue_in_its_own_thread(crew: Crew) -> None:
+    """It may come from a signal handler, in a thread that has a lock which closing a queue needs."""
+    closing = list[str]()
+
+    class Noting(Connection):
+        def release(self, queue: MessageQueue) -> None:
+            closing.append(threading.current_thread().name)
+            super().release(queue)
+
+    crew.queue("mail.one")
+    dispatcher = patterns(Noting(crew.store, crew.clock)).build()
+    dispatcher.stop(wait=False)
+    for thread in dispatcher.threads:
+        thread.join(DEADLINE)
+    assert closing == ["astyqueue:close"]
+
+
 def test_a_queue_that_is_found_while_the_dispatcher_ends_is_closed(crew: Crew) -> None:
     found, ended = list[MessageQueue](), threading.Event()
 
