@@ -96,7 +96,7 @@ def make_folder(path: Path, mode: int) -> None:
     """Make a folder, unless it is there; those above it that are missing are made as the umask says."""
     try:
         path.mkdir(mode, parents=True)
-    except FileExistsError:
+    except OSError:  # not only FileExistsError: a system may look first at whether this user can make names there
         if not path.is_dir():
             raise
         return

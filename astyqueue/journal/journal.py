@@ -215,8 +215,9 @@ class Journal(Readable[T]):
     def close(self) -> None:
         """Write what waits, sync it unless durability is "none", and let other processes open the journal.
 
-        Appends are refused from its beginning on, and its readers end. It is closed also if this raises JournalFull or
-        JournalFailed, which then cost the records in the buffer.
+        Appends are refused from its beginning on, and its readers end. It is closed also if this raises. JournalFull
+        cost the records in the buffer, and so did JournalFailed if they could not be written; if a sync failed, the
+        system has the records since the last one, and the disk perhaps not.
         """
         try:
             self._writer.close()

@@ -47,6 +47,10 @@ class Source(Protocol):
         """The next page behind this one; None while records may still be added to this one."""
         ...
 
+    def may_be_growing(self) -> bool:
+        """Whether bytes behind the last record may be one of which a part is not written yet."""
+        ...
+
     def publish(self) -> bool:
         """Have records that wait in a buffer written; whether there were any."""
         ...
@@ -71,16 +75,19 @@ class PageWalk:
             page = self._page
             if page is None:
                 continue
-            entries = page.read(self._source.limit(self.number))
-            for damage in page.damage:
-                self._note(damage)
-            page.damage.clear()
-            if entries:
+            if entries := self._read(page):
                 self._gaps.read(entries)
                 return entries
             if self._is_tail(page):
                 return []
         return []
+
+    def _read(self, page: PageReader) -> list[Entry]:
+        entries = page.read(self._source.limit(self.number))
+        for damage in page.damage:
+            self._note(damage)
+        page.damage.clear()
+        return entries
 
     def _is_tail(self, page: PageReader) -> bool:
         """Whether nothing can be read now; if a later page is there, this one is left."""
@@ -125,8 +132,13 @@ class PageWalk:
         return True
 
     def note_rest(self) -> None:
-        """Note what is behind the last readable record."""
-        if self._page is not None and (rest := self._page.rest(self._source.limit(self.number))):
+        """Note what is behind the last readable record, except records that have come since, or are being written."""
+        page = self._page
+        if page is None or (rest := page.rest(self._source.limit(self.number))) is None:
+            return
+        # Both before the last look: it shows all that a writer wrote which had closed the journal, or died, by then.
+        may_be_growing = self._source.may_be_growing()
+        if not self._read(page) and not (may_be_growing and page.is_incomplete(rest)):
             self._note(rest)
 
     def close(self) -> None:

@@ -18,7 +18,7 @@ from typing import Final, NamedTuple, Self
 from zlib import crc32
 
 from astyqueue.journal.disk import NO_SPACE, Disk, DiskFile, can_be_read, read_past_errors
-from astyqueue.journal.format import RECORDS_AT, Entry, Kind, PageHeader, entries, length_at, next_readable
+from astyqueue.journal.format import OVERHEAD, RECORDS_AT, Entry, Kind, PageHeader, entries, length_at, next_readable
 from astyqueue.journal.records import Damage
 
 _MAGIC: Final = b"astyjidx"
@@ -163,6 +163,15 @@ class PageReader:
         size = (self._file.size() if limit is None else limit) - self.at
         return self._damaged(size, before=0) if size > 0 else None
 
+    def is_incomplete(self, rest: Damage) -> bool:
+        """Whether `rest`, as it was measured, begins a record of which a part is missing."""
+        if rest.reason == BAD_BLOCKS:
+            return False
+        if rest.size < OVERHEAD:
+            return True
+        length = length_at(read_past_errors(self._file, rest.offset, OVERHEAD))
+        return rest.size < length <= self.header.page_size - rest.offset
+
     def close(self) -> None:
         """Close the file; the page may be reclaimed then."""
         self._file.close()
@@ -208,6 +217,15 @@ class Pages:
     def lock_path(self) -> Path:
         """The file that the writer has locked."""
         return self.directory / f"{self.prefix}.lock"
+
+    def may_have_writer(self) -> bool:
+        """Whether a process has the journal open for writing, as far as this one may know."""
+        try:
+            file = self.disk.open(self.lock_path)
+        except OSError as error:
+            return not isinstance(error, FileNotFoundError)
+        with contextlib.closing(file):
+            return not file.lock(exclusive=False)
 
     def open(self, number: int) -> DiskFile:
         """The file of a page, for reading and syncing."""

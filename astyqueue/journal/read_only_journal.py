@@ -76,6 +76,10 @@ class WrittenHere:
         published, _ = self._writer.published
         return tuple(number for number in self.pages.numbers if number <= published)
 
+    def may_be_growing(self) -> bool:
+        """False: what the writer has published is all written."""
+        return False
+
     def publish(self) -> bool:
         """Write the buffer; without room or after a failure, records stay invisible."""
         before = self._writer.published
@@ -113,6 +117,10 @@ class WrittenElsewhere:
     def numbers(self) -> tuple[int, ...]:
         """The pages that are in the folder now."""
         return self.pages.refresh()
+
+    def may_be_growing(self) -> bool:
+        """Whether a process may be writing."""
+        return self.pages.may_have_writer()
 
     def publish(self) -> bool:
         """False: another process writes them."""

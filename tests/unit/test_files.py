@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Iterator
@@ -10,7 +11,7 @@ from typing import Final
 
 import pytest
 
-from astyqueue.files import for_owner, make_file, may_be_replaced, replace_file
+from astyqueue.files import for_owner, make_file, make_folder, may_be_replaced, replace_file
 from astyqueue.journal import Journal
 
 #: A user, a group, and another user of this machine.
@@ -206,3 +207,16 @@ def test_where_no_owner_can_be_changed_what_root_makes_is_there_all_the_same(
         pass
     assert owners(tmp_path) == {(0, 0)}
     assert {mode(path) for path in tmp_path.iterdir()} == {0o600}
+
+
+@pytest.mark.parametrize("error", [errno.EROFS, errno.EACCES])
+def test_a_folder_that_is_there_is_taken_where_none_can_be_made(
+    error: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path, _mode: int) -> None:
+        raise OSError(error, os.strerror(error), str(path))
+
+    monkeypatch.setattr(os, "mkdir", refuse)
+    make_folder(tmp_path, 0o700)
+    with pytest.raises(OSError, match=os.strerror(error)):
+        make_folder(tmp_path / "missing", 0o700)

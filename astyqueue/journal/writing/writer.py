@@ -191,6 +191,9 @@ class Writer:
             try:
                 position = self._add(payloads, done, write_now=write_now)
                 break
+            except JournalFailed:
+                self._state.log_failure()
+                raise
             except NoRoom as full:
                 done, waited = full.done, True
                 if done and self._settings.durability is not Durability.EACH:
@@ -246,7 +249,7 @@ class Writer:
 
     def reclaim(self, *, ignore_cursors: bool = False, last_page: bool = False) -> int:
         """Remove the pages that may go, and return how many; with `last_page` the last one may, too."""
-        with self._lock:
+        with self._state.failure_logged_after(), self._lock:
             self._state.check()
             go = partial(self.retention.reclaim, self._out.number, ignore_cursors=ignore_cursors)
             now = self._clock.now()
@@ -259,7 +262,7 @@ class Writer:
         """Write the buffer, so that readers of all processes see it; JournalFull if there is no room."""
         if not self._out.has_unwritten:
             return
-        with self._lock:
+        with self._state.failure_logged_after(), self._lock:
             self._state.check()
             self._state.carry_out(self._out.flush)
         self._listeners.notify()
@@ -286,7 +289,7 @@ class Writer:
 
     def _synced_in(self, mine: SyncTurn, target: int) -> bool:
         """Sync in this turn, up to this record at least; False if another thread does that, or did."""
-        with mine.lock:
+        with self._state.failure_logged_after(), mine.lock:
             try:
                 unsynced = self._lead(mine, target)
                 if unsynced is not None:
@@ -311,10 +314,7 @@ class Writer:
 
     def _sync(self, unsynced: Unsynced) -> None:
         """Sync this; the caller leads."""
-        try:
-            self._out.syncs.sync(unsynced)
-        except JournalFailed as error:
-            raise self._state.fail(error) from error
+        self._state.carry_out(partial(self._out.syncs.sync, unsynced))
         with self._lock:
             self._out.syncs.reached(unsynced)
             self._out.syncs.close_retired()

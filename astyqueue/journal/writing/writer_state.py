@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import threading
 from collections.abc import Callable, Iterator
 from typing import Final, TypeVar
 
@@ -18,6 +19,12 @@ T = TypeVar("T")
 _log: Final = logging.getLogger("astyqueue.journal")
 
 
+class _Thread(threading.local):
+    """What a thread does with a failure."""
+
+    is_unreported = False
+
+
 class WriterState:
     """Whether a writer may go on: this process opened it, it was not closed, and its disk did not fail."""
 
@@ -26,6 +33,9 @@ class WriterState:
         self.failed: JournalFailed | None = None
         self.closed = False
         self._was_raised = False
+        self._unlogged: str | None = None
+        self._lock: Final = threading.Lock()
+        self._thread: Final = _Thread()
         self._place: Final = place
         self._process: Final = os.getpid()
 
@@ -39,7 +49,7 @@ class WriterState:
         if self.closed:
             raise self.was_closed()
         if self.failed is not None:
-            self._was_raised = True
+            self._note_raised()
             raise JournalFailed(self.failed.place, self.failed.reason)
         if not self.is_here:
             message = f"journal {self._place} was opened before a fork: open it in the child, once the parent closed it"
@@ -52,14 +62,35 @@ class WriterState:
     def fail(self, error: OSError | JournalFailed) -> JournalFailed:
         """Take nothing more: after a failed sync the system may have forgotten what it did not write.
 
-        The first failure is logged: perhaps nothing is appended any more that it would be raised to.
+        The first failure is logged, by `log_failure`: perhaps nothing is appended any more that it would be raised to.
         """
-        is_first = self.failed is None
-        self.failed = failed = error if isinstance(error, JournalFailed) else JournalFailed(self._place, str(error))
-        self._was_raised = True
-        if is_first:
-            self._log_failed(failed.reason)
+        failed = error if isinstance(error, JournalFailed) else JournalFailed(self._place, str(error))
+        with self._lock:
+            if self.failed is None:
+                self.failed, self._unlogged = failed, failed.reason
+        self._note_raised()
         return failed
+
+    def _note_raised(self) -> None:
+        if not self._thread.is_unreported:
+            self._was_raised = True
+
+    def log_failure(self) -> None:
+        """Log a failure, once. The caller has no lock of the writer: a handler of the log may append to the journal."""
+        if self._unlogged is None or self._thread.is_unreported:
+            return
+        with self._lock:
+            reason, self._unlogged = self._unlogged, None
+        if reason is not None:
+            self._log_failed(reason)
+
+    @contextlib.contextmanager
+    def failure_logged_after(self) -> Iterator[None]:
+        """A failure in the block is logged when it has ended: give it before the locks that the block takes."""
+        try:
+            yield
+        finally:
+            self.log_failure()
 
     @log_safely
     def _log_failed(self, reason: str) -> None:
@@ -76,13 +107,17 @@ class WriterState:
 
     @contextlib.contextmanager
     def unreported(self) -> Iterator[None]:
-        """A failure that is raised in the block reaches no caller: another call, or `check_reported`, raises it."""
-        was_raised = self._was_raised
+        """A failure that is raised in the block reaches no caller: another call, or `check_reported`, raises it.
+
+        It is logged when the block has ended, as one that a handler of the log gets has reached a caller.
+        """
+        was_unreported = self._thread.is_unreported
+        self._thread.is_unreported = True
         try:
             yield
-        except JournalFailed:
-            self._was_raised = was_raised
-            raise
+        finally:
+            self._thread.is_unreported = was_unreported
+            self.log_failure()
 
     def check_reported(self) -> None:
         """Raise a failure that reached no caller."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -14,6 +14,7 @@ from astyqueue.findings import Severity, worst
 from astyqueue.journal import BYTES, Journal, ReadOnlyJournal
 from astyqueue.journal.disk import LocalDisk
 from astyqueue.journal.format import OVERHEAD, RECORDS_AT
+from astyqueue.journal.page_walk import PageWalk
 from astyqueue.testing import TimeMachine
 from tests.support.simulated_disk import OpenedFile, SimulatedDisk
 from tests.unit.journal.conftest import FOLDER
@@ -52,9 +53,13 @@ class PartFile(OpenedFile):
 
     def _visible(self, offset: int) -> int:
         if offset < RECORDS_AT or not self._parts.looks:
-            return self.size()
+            return super().size()
         self._parts.looks -= 1
         return self._parts.visible
+
+    def size(self) -> int:
+        self._parts.before_size()
+        return super().size()
 
 
 class PartDisk(SimulatedDisk):
@@ -63,6 +68,7 @@ class PartDisk(SimulatedDisk):
     def __init__(self) -> None:
         super().__init__()
         self.looks = self.visible = 0
+        self.before_size: Callable[[], object] = lambda: None
         self.bad: dict[Path, range] = {}
         self.fails_as_a_whole = self.has_failed = False
 
@@ -126,6 +132,69 @@ def test_a_record_that_becomes_whole_between_two_looks_is_read_and_no_damage(
     assert caplog.messages == []
     disk.looks = looks
     assert worst(seen.verify()) <= Severity.NOTE
+
+
+@pytest.mark.parametrize("part", [0, 1, OVERHEAD, 500, SIZE - 1])
+def test_records_that_come_while_a_reader_ends_are_no_damage(
+    part: int, disk: PartDisk, clock: TimeMachine, caplog: pytest.LogCaptureFixture
+) -> None:
+    def write_the_rest() -> None:
+        disk.looks = 0
+
+    values = filled(disk, clock, 4 / IN_A_PAGE)
+    disk.visible, disk.looks, disk.before_size = RECORDS_AT + 2 * SIZE + part, 1000, write_the_rest
+    reader = other(disk, clock).read()
+    assert [record.value for record in reader] == values[:2]
+    assert reader.skipped == []
+    assert caplog.messages == []
+
+
+@pytest.mark.parametrize("pages", [1, 2])
+def test_records_that_are_appended_while_a_reader_of_the_same_process_ends_are_no_damage(
+    pages: int, disk: PartDisk, clock: TimeMachine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def append_before(walk: PageWalk) -> None:
+        journal.append_many(map(value, range(1, pages * IN_A_PAGE)))
+        note_rest(walk)
+
+    note_rest = PageWalk.note_rest
+    monkeypatch.setattr(PageWalk, "note_rest", append_before)
+    journal = opened(disk, clock)
+    journal.append(value(0))
+    reader = journal.read()
+    assert [record.value for record in reader] == [value(0)]
+    assert reader.skipped == []
+
+
+@pytest.mark.parametrize("part", [1, OVERHEAD - 1, OVERHEAD, 500, SIZE - 1])
+def test_a_part_of_a_record_at_the_end_is_damage_once_no_process_has_the_journal_open_for_writing(
+    part: int, disk: PartDisk, clock: TimeMachine, caplog: pytest.LogCaptureFixture
+) -> None:
+    journal, seen = opened(disk, clock), other(disk, clock)
+    journal.append_many(map(value, range(3)))
+    content = disk.names_seen[page(1)].seen
+    del content[RECORDS_AT + 2 * SIZE + part :]
+    with seen.read() as reader:
+        assert [record.value for record in reader] == [value(0), value(1)]
+        assert reader.skipped == []
+        assert caplog.messages == []
+    journal.abandon()
+    reader = seen.read()
+    assert [record.value for record in reader] == [value(0), value(1)]
+    assert [(damage.offset, damage.size) for damage in reader.skipped] == [(RECORDS_AT + 2 * SIZE, part)]
+
+
+@pytest.mark.parametrize("offset", [0, 4, OVERHEAD, SIZE - 1], ids=["length", "checksum", "first byte", "last byte"])
+def test_a_last_record_that_is_all_there_and_does_not_match_its_checksum_is_damage_also_beside_its_writer(
+    offset: int, disk: PartDisk, clock: TimeMachine
+) -> None:
+    journal, seen = opened(disk, clock), other(disk, clock)
+    journal.append_many(map(value, range(3)))
+    disk.flip_bit(page(1), RECORDS_AT + 2 * SIZE + offset, bit=3)
+    for one in (journal, seen):
+        reader = one.read()
+        assert [record.value for record in reader] == [value(0), value(1)]
+        assert [(damage.offset, damage.size) for damage in reader.skipped] == [(RECORDS_AT + 2 * SIZE, SIZE)]
 
 
 @pytest.mark.parametrize("blocks", [range(3, 4), range(5, 9)], ids=["one block", "four blocks"])
