@@ -81,10 +81,10 @@ class Room:
         self._lock: Final = threading.Lock()
         self._is_logged = self._is_unwritten = False
 
-    def wait(self, reason: str, make: Callable[[], object]) -> None:
-        """Return when there may be room, unless `make` makes some at once. `reason` is why there is none."""
+    def wait(self, reason: str, ends: Callable[[], object]) -> None:
+        """Return when there may be room; at once if `ends` is true. `reason` is why there is none."""
         with self._listeners.listening() as wakeup:
-            if make():  # a cursor may have been committed before this thread listened
+            if ends():  # a cursor may have been committed, or a stop set, before this thread listened
                 return
             until = self._clock.monotonic() + _ROOM_POLL_US
             wakeup.wait(until)
@@ -202,7 +202,7 @@ class Writer:
                     self._listeners.notify()
                 if stop is not None and stop.is_set():
                     raise JournalFull(self._place, str(full), appended=done) from full
-                self._make_room(full)
+                self._make_room(full, stop)
         if waited:
             self._room.found()
         self._sync_as_set(position.sequence)
@@ -233,8 +233,8 @@ class Writer:
                 if self._turn.is_over:
                     self._out.syncs.close_retired()
 
-    def _make_room(self, full: NoRoom) -> None:
-        """Free a page, or wait until there may be room, or raise JournalFull, as `when_full` says."""
+    def _make_room(self, full: NoRoom, stop: threading.Event | None) -> None:
+        """Free a page, or wait until there may be room or `stop` is set, or raise JournalFull, as `when_full` says."""
         if self.reclaim():
             return
         if self._settings.when_full is WhenFull.DROP_OLDEST:
@@ -245,7 +245,8 @@ class Writer:
             if full.done and self._settings.durability is Durability.EACH:
                 self.sync_to(self._out.written)
             raise JournalFull(self._place, self.retention.with_hindrance(full), appended=full.done)
-        self._room.wait(self.retention.with_hindrance(full), self.reclaim)
+        ends = self.reclaim if stop is None else lambda: stop.is_set() or self.reclaim()
+        self._room.wait(self.retention.with_hindrance(full), ends)
 
     def reclaim(self, *, ignore_cursors: bool = False, last_page: bool = False) -> int:
         """Remove the pages that may go, and return how many; with `last_page` the last one may, too."""

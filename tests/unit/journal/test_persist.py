@@ -12,7 +12,7 @@ import pytest
 
 from astyqueue.errors import BadInput
 from astyqueue.journal import Codec, Journal
-from astyqueue.journal_errors import JournalInUse, UndecodableRecord
+from astyqueue.journal_errors import JournalFull, JournalInUse, UndecodableRecord
 from tests.support.simulated_disk import SimulatedDisk
 from tests.unit.journal.conftest import FOLDER, Opening, until_true
 
@@ -253,6 +253,31 @@ def test_all_that_a_full_journal_does_not_take_when_a_task_leaves_is_logged(
 
     asyncio.run(asyncio.wait_for(main(), DEADLINE))
     assert lost(caplog) == len(taken) - len(list(journal.read())) > 0
+
+
+class SetOnceLooked(threading.Event):
+    """Is set, by another thread, right after an append has found that it is not set."""
+
+    def is_set(self) -> bool:
+        was_set = super().is_set()
+        self.set()
+        return was_set
+
+
+def test_an_append_hears_of_a_stop_between_its_look_and_its_wait_for_room(opened: Opening) -> None:
+    journal = opened(cap=2 * 256, when_full="block")
+    raised: list[JournalFull] = []
+
+    def append() -> None:
+        try:
+            journal._writer.append([b"x" * 90] * 20, stop=SetOnceLooked())  # noqa: SLF001 - only `persist` stops appends
+        except JournalFull as full:
+            raised.append(full)
+
+    thread = threading.Thread(target=append, daemon=True)
+    thread.start()
+    thread.join(DEADLINE)
+    assert len(raised) == 1
 
 
 class Stuck:
