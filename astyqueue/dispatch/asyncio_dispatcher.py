@@ -61,10 +61,7 @@ class Dispatcher:
 
     @property
     def threads(self) -> tuple[threading.Thread, ...]:
-        """All its threads: the monitor, one that reports, up to four that claim, and those that handle.
-
-        One that finds queues is there if the dispatcher has patterns.
-        """
+        """All its threads: one monitors, one reports, up to four claim, others handle, and find and close queues."""
         return self.blocking.threads
 
     @property

@@ -214,7 +214,7 @@ class Dispatcher:
 
     @property
     def threads(self) -> tuple[threading.Thread, ...]:
-        """All its threads: they monitor, report, claim (up to 4), handle, and with patterns find and close queues."""
+        """All its threads: one monitors, one reports, up to four claim, others handle, and find and close queues."""
         return (*self._threads, *self._plan.pools.threads)
 
     @property

@@ -150,7 +150,7 @@ class SpooledProducer(Producer):
 
     def _send_chunk(self, chunk: list[tuple[object, Message]], report: SendReport) -> Steps[None]:
         """As its base; after an error, hooks get what is in the spool. That of a full spool has the report of it."""
-        first = len(report.ids)
+        first, sent_before = len(report.ids), report.sent
         try:
             yield from super()._send_chunk(chunk, report)
         except _PartlyAppended as partly:
@@ -163,7 +163,7 @@ class SpooledProducer(Producer):
                 raise full from None
             raise SpoolFull(full.place, self._ring.queue, full.reason, appended=report.sent, report=report) from full
         except BaseException:
-            self._count_sent(report.sent)  # of the chunks before
+            self._count_sent(sent_before)
             raise
 
     def _place_and_insert(self, prepared: Sequence[PreparedMessage | None], now: int) -> Steps[dict[int, MessageId]]:  # noqa: ARG002 - the messages have it

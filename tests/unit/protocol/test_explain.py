@@ -142,7 +142,7 @@ def test_a_message_behind_a_parked_or_an_expired_one_says_so(stage: Stage) -> No
         (
             State.SNOOZED,
             Standing.SNOOZED,
-            "it was put off until 2026-01-01T00:00:30Z (in 30s) without using an attempt",
+            "it was put off until 2026-01-01T00:00:30Z (in 30s), without using an attempt",
         ),
         (
             State.PARKED,

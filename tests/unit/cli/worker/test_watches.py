@@ -250,7 +250,7 @@ def test_a_worker_shows_what_waits_in_its_spool_at_its_start_and_to_probes(
         journal.append_many(["a", "b"])
     words = ("-Q", "emails", "--spool", "spool", "--health", str(port), *(("-p", "1") if supervised else ()))
     process = worker("jobs:app", *words)
-    process.until(" spool_backlog folder=spool messages=2 oldest=")
+    process.until(f" spool_backlog folder={jobs / 'spool'} messages=2 oldest=")
     until_ready(process)
     waiting = answer(port, "/livez")["spool"]
     assert isinstance(waiting, dict)
