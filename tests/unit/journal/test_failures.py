@@ -20,6 +20,15 @@ from tests.unit.journal.conftest import FOLDER, Opening, until_true
 DEADLINE: Final = 20
 
 
+def disk_error() -> None:
+    raise OSError(errno.EIO, "Input/output error")
+
+
+def fail_batches(disk: SimulatedDisk, durability: str) -> None:
+    """Have the disk fail at what the timer does with a batch: it writes, or it syncs."""
+    setattr(disk, "before_write" if durability == "none" else "before_sync", disk_error)
+
+
 def failed_logs(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.message for record in caplog.records if record.levelno == logging.ERROR]
 
@@ -49,13 +58,10 @@ def at_each_failed_log(action: Callable[[], object]) -> Iterator[None]:
 def test_a_batch_that_fails_while_nothing_is_appended_is_logged_and_raised_by_close(
     durability: str, opened: Opening, disk: SimulatedDisk, clock: TimeMachine, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def fail() -> None:
-        raise OSError(errno.EIO, "Input/output error")
-
     journal = opened(durability=durability, batch_delay="10ms", page_size="1MiB")
     journal.append(b"a")
     clock.when_waiting(1, DEADLINE)
-    setattr(disk, "before_write" if durability == "none" else "before_sync", fail)
+    fail_batches(disk, durability)
     clock.advance("10ms")
     until_true(lambda: failed_logs(caplog) != [])
     with pytest.raises(JournalFailed, match="Input/output error"):
@@ -70,12 +76,9 @@ def test_a_batch_that_fails_while_nothing_is_appended_is_logged_and_raised_by_cl
 def test_a_failure_that_a_reader_met_is_raised_by_close(
     opened: Opening, disk: SimulatedDisk, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def fail() -> None:
-        raise OSError(errno.EIO, "Input/output error")
-
     journal = opened(durability="batch", batch_delay="1h", page_size="1MiB")
     journal.append(b"a")
-    disk.before_write = fail
+    disk.before_write = disk_error
     assert [record.value for record in journal.read()] == []
     assert len(failed_logs(caplog)) == 1
     with pytest.raises(JournalFailed, match="Input/output error"):
@@ -102,9 +105,6 @@ def test_a_failure_that_a_caller_got_is_not_raised_again_by_close(
 def test_a_handler_of_the_log_that_appends_to_the_journal_gets_the_failure_and_hinders_no_thread(
     call: str, opened: Opening, disk: SimulatedDisk, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def fail() -> None:
-        raise OSError(errno.EIO, "Input/output error")
-
     def append() -> None:
         with pytest.raises(JournalFailed, match="Input/output error"):
             journal.append(b"of the handler")
@@ -132,7 +132,7 @@ def test_a_handler_of_the_log_that_appends_to_the_journal_gets_the_failure_and_h
     ended: list[str] = []
     journal = opened(durability="batch", batch_delay="1h", page_size=256)
     journal.append(b"x" * 80)
-    disk.before_write = fail
+    disk.before_write = disk_error
     with at_each_failed_log(append_in_time), pytest.raises(JournalFailed, match="Input/output error"):
         act()
     assert ended == [call]
@@ -144,9 +144,6 @@ def test_a_handler_of_the_log_that_appends_to_the_journal_gets_the_failure_and_h
 def test_a_failure_that_a_caller_gets_before_the_batch_that_met_it_has_ended_is_not_raised_again_by_close(
     durability: str, opened: Opening, disk: SimulatedDisk, clock: TimeMachine
 ) -> None:
-    def fail() -> None:
-        raise OSError(errno.EIO, "Input/output error")
-
     def wait() -> None:
         is_logged.set()
         may_end.wait(2 * DEADLINE)
@@ -155,7 +152,7 @@ def test_a_failure_that_a_caller_gets_before_the_batch_that_met_it_has_ended_is_
     journal = opened(durability=durability, batch_delay="10ms", page_size="1MiB")
     journal.append(b"a")
     clock.when_waiting(1, DEADLINE)
-    setattr(disk, "before_write" if durability == "none" else "before_sync", fail)
+    fail_batches(disk, durability)
     with at_each_failed_log(wait):
         clock.advance("10ms")
         assert is_logged.wait(DEADLINE)
@@ -177,9 +174,6 @@ def append_refused(journal: Journal[bytes]) -> None:
 def test_a_failure_that_reached_no_caller_is_raised_by_a_close_while_it_is_logged(
     durability: str, disk: SimulatedDisk, clock: TimeMachine
 ) -> None:
-    def fail() -> None:
-        raise OSError(errno.EIO, "Input/output error")
-
     def close() -> None:
         with pytest.raises(JournalFailed, match="Input/output error"):
             journal.close()
@@ -191,7 +185,7 @@ def test_a_failure_that_reached_no_caller_is_raised_by_a_close_while_it_is_logge
     )
     journal.append(b"a")
     clock.when_waiting(1, DEADLINE)
-    setattr(disk, "before_write" if durability == "none" else "before_sync", fail)
+    fail_batches(disk, durability)
     with at_each_failed_log(close):
         clock.advance("10ms")
         assert is_raised.wait(DEADLINE)
