@@ -231,14 +231,14 @@ class _Reconciling:
             tuple(sorted(leaving)),
         )
 
-    def _warn(self, event: str, **facts: object) -> None:
-        queue = self._core.settings.name
-        log_event(_log, logging.WARNING, event, exc_info=None, queue=queue, program=self._program, **facts)
-
     def log_that_another_is_current(self) -> None:
         """Log that this process leaves the schedules of the queue unchanged."""
-        self._warn(
+        log_event(
+            _log,
+            logging.WARNING,
             "schedules_unchanged",
+            queue=self._core.settings.name,
+            program=self._program,
             reason="a later release of the program, or one with an order, is current",
             remedy=f"to roll back to this release: {_PRUNE}",
         )
@@ -278,8 +278,12 @@ class _Reconciling:
     def _log_overwritten(self) -> None:
         """Log which schedules were saved here that other programs declare too: no record says whose one is."""
         if (names := self._declared_by_others.intersection(self._reconciled.saved)) and not self._instructions.dry_run:
-            self._warn(
+            log_event(
+                _log,
+                logging.WARNING,
                 "schedules_overwritten",
+                queue=self._core.settings.name,
+                program=self._program,
                 schedules=",".join(sorted(names)),
                 reason="another program declares a schedule of this name too, and each start overwrites the other's",
                 remedy=f"rename one of them, schedule=..., or if the other one is this one's old name: {_PRUNE}",
@@ -288,8 +292,12 @@ class _Reconciling:
     def _leave_to_others(self, name: str, origin: Origin) -> None:
         """Report, and log, that a schedule is not, or not only, this program's, and was left as it is."""
         self._reconciled.others.append(name)
-        self._warn(
+        log_event(
+            _log,
+            logging.WARNING,
             "schedule_of_others",
+            queue=self._core.settings.name,
+            program=self._program,
             schedule=name,
             origin=origin,
             remedy=f"if the other program that declares it is gone, or is this one's old name: {_PRUNE}"
@@ -346,8 +354,12 @@ class _Reconciling:
             elif found is not None:
                 stale.append(name)
         if stale:
-            self._warn(
+            log_event(
+                _log,
+                logging.WARNING,
                 "undeclared_schedules_fire",
+                queue=self._core.settings.name,
+                program=self._program,
                 schedules=",".join(stale),
                 remedy=f"{_PRUNE}, or App(release=...) to remove them at each deploy",
             )
