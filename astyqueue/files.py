@@ -13,10 +13,11 @@ import tempfile
 from pathlib import Path
 
 
-def replace_file(path: Path, content: bytes) -> None:
+def replace_file(path: Path, content: bytes, *, durable: bool = True) -> None:
     """Write the file atomically: a reader finds the old content or all of the new one, also after a crash.
 
-    When it returns, a crash brings back the new one.
+    When it returns, a crash brings back the new one. If it need not be `durable` this waits for no disk, which may take
+    seconds, and after a failure of power there may be an empty file.
 
     Only the owner may read a new file, under any umask; an existing file keeps its permissions, and its owner if root
     writes it, except that a file of another user in a folder that all may change is replaced by a new one. The content
@@ -30,14 +31,16 @@ def replace_file(path: Path, content: bytes) -> None:
         with os.fdopen(descriptor, "wb") as file:
             file.write(content)
             file.flush()
-            os.fsync(descriptor)
+            if durable:
+                os.fsync(descriptor)
             _take_over(descriptor, path)
         Path(aside).replace(path)
     except BaseException:
         Path(aside).unlink(missing_ok=True)
         raise
-    with contextlib.suppress(PermissionError):  # in a folder that this user may change and not read
-        sync_names(path.parent)
+    if durable:
+        with contextlib.suppress(PermissionError):  # in a folder that this user may change and not read
+            sync_names(path.parent)
 
 
 def may_be_replaced(path: Path) -> bool:

@@ -159,8 +159,10 @@ class Forwarder:
 
     def _note_failure(self, wanted: int) -> None:
         pause = self.outage.failed(self._errors[0], self.journals.own.folder)
-        # If `drain` was called during this pass, the next try is at once.
-        self._retry_at = self._clock.monotonic() + pause if self._wanted_passes == wanted else BEGINNING
+        self._retry_at = self._clock.monotonic() + pause
+        # If `drain` was called during this pass, the next try is at once: also if its own change came just before ours.
+        if self._wanted_passes != wanted:
+            self._retry_at = BEGINNING
         self._failures += 1
         self._changed.set()
 

@@ -91,7 +91,8 @@ class Outage:
         # The text of a driver, or the name of a file in one, may have half a surrogate pair.
         storable = outage._replace(error=outage.error.encode(errors="backslashreplace").decode())
         with contextlib.suppress(OSError):  # the disk may be what fails: the log has it too
-            replace_file(folder / _FILE, to_json(storable._asdict()))
+            # A slow disk must not hold up the thread that forwards.
+            replace_file(folder / _FILE, to_json(storable._asdict()), durable=False)
 
     def ended(self, folder: Path) -> None:
         """Note that nothing that could be tried has failed; `folder` is that of the own journal."""

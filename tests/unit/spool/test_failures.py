@@ -12,12 +12,14 @@ from pathlib import Path
 import pytest
 
 from astyqueue import MessageQueue
-from astyqueue.errors import BadInput, BadSetting, SliceTooLong
+from astyqueue.clock import SystemClock
+from astyqueue.errors import BadInput, BadSetting, SliceTooLong, StoreUnavailable
 from astyqueue.files import for_owner
 from astyqueue.journal.disk import LocalDisk, LocalFile
 from astyqueue.journal_errors import JournalFailed
 from astyqueue.protocol.steps import Commit, Request
 from astyqueue.spool import ConnectionSpools, SpoolFolder, SpoolOptions, backlog_of
+from astyqueue.spool.outage import Outage, load_outage
 from astyqueue.store import Store
 from astyqueue.stores.lazy_store import LazyStore
 from tests.unit.spool.conftest import Gate, Opening, bodies
@@ -42,6 +44,14 @@ class TwoRows:
         if isinstance(request, Commit) and request.batch.row == self.stuck:
             raise SliceTooLong(self.stuck)
 
+    def forward_but_stuck(self, count: int) -> None:
+        """Have the spool forward all but the stuck row, until as many messages wait in the store."""
+        for _ in range(100):
+            assert not self.queue.spool.drain("200ms")
+            if self.plain.counts().waiting == count:
+                return
+        assert self.plain.counts().waiting == count
+
     def received(self, count: int) -> list[int]:
         return [int(str(body)) for body in bodies(self.plain, count)]
 
@@ -65,11 +75,7 @@ def test_a_row_that_cannot_be_written_holds_up_no_other_and_comes_in_order_later
     sent = [one for _ in range(3) for one in rows.queue.send_many(range(1_000)).ids if one]
     free = sum(one.row != first.row for one in sent)
     assert 0 < free < 3_000
-    for _ in range(100):
-        assert not rows.queue.spool.drain("200ms")
-        if rows.plain.counts().waiting == 1 + free:
-            break
-    assert rows.plain.counts().waiting == 1 + free
+    rows.forward_but_stuck(1 + free)
     status = rows.queue.spool.status()
     assert "SliceTooLong" in status.last_error
     assert status.failing_since is not None
@@ -113,8 +119,7 @@ def test_a_journal_of_a_dead_process_is_forwarded_while_a_row_of_the_own_one_can
     own = [one for one in rows.queue.send_many(range(1_000)).ids if one]
     dead.close()
     rows.stuck, rows.store.is_away = row, False
-    assert not rows.queue.spool.drain("2s")
-    assert rows.plain.counts().waiting == sum(one.row != row for one in [*left, *own])
+    rows.forward_but_stuck(sum(one.row != row for one in [*left, *own]))
 
 
 def test_a_full_journal_of_refused_messages_holds_up_only_their_row(store: Gate, folder: Path) -> None:
@@ -321,6 +326,16 @@ def test_messages_wait_while_settings_are_wrong_with_which_the_store_is_opened(o
     assert mended.spool.status().refused == 0
     assert not list((folder / "queue-emails").rglob("refused*"))
     assert bodies(mended, 3) == [0, 1, 2]
+
+
+def test_to_store_an_outage_for_others_waits_for_no_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[int] = []
+    monkeypatch.setattr(os, "fsync", synced.append)
+    Outage("emails", SystemClock()).failed(StoreUnavailable("away"), tmp_path)
+    stored = load_outage(tmp_path)
+    assert stored is not None
+    assert stored.error == "StoreUnavailable: away"
+    assert synced == []
 
 
 def test_an_outage_is_shown_to_other_processes_until_it_ends(opened: Opening, store: Gate, folder: Path) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Final, NoReturn
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import pytest
 
@@ -18,6 +20,9 @@ from astyqueue.spool import Spool, SpooledMessage, SpoolOptions
 from astyqueue.testing import TimeMachine
 from astyqueue.units import SECOND
 from tests.unit.journal.conftest import until_true
+
+if TYPE_CHECKING:
+    from _typeshed import TraceFunction
 
 ROWS: Final = ("many:0:0", "many:0:1")
 LOG: Final = "astyqueue.spool"
@@ -151,6 +156,54 @@ def test_a_message_can_be_set_aside_for_an_error_without_a_text(forwarding: Forw
     forwarding.spool.append([message(ROWS[0], 0)])
     forwarding.in_time(lambda: forwarding.spool.status().last_refusal.startswith("Unprintable: "))
     assert forwarding.spool.status().refused == 1
+
+
+class AtInstruction:
+    """Calls a function before one of the instructions with which the thread notes a failure; counts them."""
+
+    def __init__(self, number: int, call: Callable[[], object]) -> None:
+        self.passed = 0
+        self.has_ended = False
+        self._number = number
+        self._call = call
+
+    def trace(self, frame: FrameType, event: str, _: Any) -> TraceFunction | None:  # noqa: ANN401 - as `sys.settrace` has it
+        if frame.f_code.co_qualname != "Forwarder._note_failure":
+            return None
+        frame.f_trace_opcodes = True
+        if event == "opcode":
+            self.passed += 1
+            if self.passed == self._number:
+                self._call()
+        self.has_ended |= event == "return"
+        return self.trace
+
+
+def noting_a_failure(folder: Path, clock: TimeMachine, drain_at: int) -> int:
+    """Forward a message at the second try, `drain` being called meanwhile; returns the number of instructions."""
+
+    def drain() -> None:
+        made.fail(None)
+        made.spool.drain(0)
+
+    at = AtInstruction(drain_at, drain)
+    threading.settrace(at.trace)
+    try:
+        made = Forwarding(folder, clock)
+    finally:
+        threading.settrace(None)
+    with closing(made.spool):
+        made.fail(StoreUnavailable("away"))
+        made.spool.append([message(ROWS[0], 0)])
+        until_true(lambda: at.has_ended)
+        if drain_at:
+            until_true(lambda: bool(made.arrived))
+    return at.passed
+
+
+def test_a_drain_that_begins_as_a_try_fails_has_the_next_one_at_once(tmp_path: Path, clock: TimeMachine) -> None:
+    for number in range(1, noting_a_failure(tmp_path / "none", clock, 0) + 1):
+        noting_a_failure(tmp_path / str(number), clock, number)
 
 
 def test_how_long_an_outage_lasted_does_not_depend_on_a_clock_that_is_set_back(
