@@ -49,6 +49,8 @@ class Authority:
             *KEY,
             "-subj",
             "/CN=authority",
+            "-addext",
+            "keyUsage=critical,keyCertSign",  # which Python 3.13 and later require
             "-days",
             "2",
             "-keyout",
