@@ -12,7 +12,6 @@ from urllib.parse import quote
 
 from pyspark.sql.types import (
     DataType,
-    DateType,
     IntegralType,
     MapType,
     NumericType,
@@ -305,7 +304,7 @@ def _check(schema: StructType, option: str, *, column: str, kinds: tuple[type[Da
         message = f"option {option}={column!r}: there is no such column; the columns are {', '.join(schema.names)}"
         raise BadSetting(message)
     kind = schema[column].dataType
-    if not isinstance(kind, kinds) or isinstance(kind, DateType):
+    if not isinstance(kind, kinds):
         wanted = " or ".join(_NAMES.get(one, one.__name__.removesuffix("Type").lower()) for one in kinds)
         message = f"option {option}={column!r}: the column is {kind.simpleString()} and must be {wanted}"
         raise BadSetting(message)

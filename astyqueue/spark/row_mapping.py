@@ -63,7 +63,7 @@ class Addressing:
 
     def of(self, batch: pa.RecordBatch) -> Iterator[Addressed]:
         """The messages of a batch of rows, in its order; BadInput names the first row that cannot be sent."""
-        columns = {name: batch.column(name).to_pylist(maps_as_pydicts="strict") for name in batch.schema.names}
+        columns = {name: _values(batch.column(name)) for name in batch.schema.names}
         for place, record in enumerate(columns[self._columns.id]):
             if record is None:
                 message = f"a row has no {self._columns.id}: without an id it would be sent again at every retry"
@@ -142,10 +142,44 @@ def _parsed(text: object) -> object:
         raise BadInput(message) from error
 
 
+def _values(column: pa.Array) -> list[object]:
+    kind = _readable(column.type)
+    known = column if kind == column.type else column.cast(kind)
+    values: list[object] = known.to_pylist(maps_as_pydicts="strict")
+    return values
+
+
+def _readable(kind: pa.DataType) -> pa.DataType:
+    """The type with UTC in place of a time zone that Java knows and Python does not, such as that of its session."""
+    if pa.types.is_timestamp(kind):
+        return kind if _is_zone(kind.tz) else pa.timestamp(kind.unit, "UTC")
+    if pa.types.is_struct(kind):
+        return pa.struct([part.with_type(_readable(part.type)) for part in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(*(part.with_type(_readable(part.type)) for part in (kind.key_field, kind.item_field)))
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_readable(kind.value_type)))
+    return kind
+
+
+def _is_zone(name: str | None) -> bool:
+    try:
+        return name is None or pa.lib.string_to_tzinfo(name) is not None
+    except (LookupError, ValueError):
+        return False
+
+
 def _plain(value: object) -> object:
     """A value of JSON's own types: timestamps and decimals become text, bytes become base64."""
     if value is None or isinstance(value, str | bool | int | float):
         return value
+    return to_jsonable_python(_without_bytes(value), fallback=str)
+
+
+def _without_bytes(value: object) -> object:
+    """The value with base64 in place of bytes, wherever they are; pydantic's own base64 has letters for URLs."""
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
-    return to_jsonable_python(value, bytes_mode="base64", fallback=str)
+    if isinstance(value, dict):
+        return {_without_bytes(key): _without_bytes(part) for key, part in value.items()}
+    return [_without_bytes(part) for part in value] if isinstance(value, list) else value

@@ -1,14 +1,14 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 from pyspark.errors import AnalysisException
 
 from astyqueue import Message, connect
-from astyqueue.clock import SystemClock, instant
+from astyqueue.clock import SystemClock, instant, microseconds
 from astyqueue.errors import BadSetting
 from astyqueue.model.event import Event, Kind
 from astyqueue.protocol import steps
@@ -16,7 +16,7 @@ from astyqueue.protocol.history import DAY, record_events
 from astyqueue.protocol.layout.rows import Ring
 from astyqueue.protocol.steps import Steps
 from astyqueue.spark import batch_reader
-from astyqueue.spark.batch_reader import QueueReader
+from astyqueue.spark.batch_reader import QueueReader, RowPartition
 from astyqueue.spark.options import BatchReadOptions
 from astyqueue.spark.schemas import schema_of
 from astyqueue.store import Column, Slice
@@ -150,6 +150,43 @@ def test_only_what_was_due_in_a_stretch_of_time_is_read(frames: Frames) -> None:
     within = frames.read("entries", since=since, until=until)
     assert sorted(row.body for row in within.collect()) == ["2", "3"]
     assert within.rdd.getNumPartitions() < frames.read("entries").rdd.getNumPartitions()
+
+
+def rows_read(place: Place, **options: str) -> list[str]:
+    """The rows that a read of `entries` has a task for."""
+    given = {"url": place.url, "queue": "emails", **options}
+    found = QueueReader(BatchReadOptions.of(given), schema_of("entries")).partitions()
+    return [one.row for one in found if isinstance(one, RowPartition)]
+
+
+@pytest.mark.parametrize(
+    ("since", "until", "shards"),
+    [
+        ("08:00:00", "09:00:00", [0]),
+        ("08:00:00", "09:00:00.000001", [0, 1]),
+        ("08:59:59.999999", "09:00:00.000001", [0, 1]),
+        ("09:00:00", "10:30:00", [1, 2]),
+        ("11:30:00", "12:30:00", [0, 3]),
+        ("10:00:00", "13:00:00", [0, 2, 3]),
+        ("09:00:00", "13:00:00", [0, 1, 2, 3]),
+        ("09:30:00", "23:30:00", [0, 1, 2, 3]),
+    ],
+)
+def test_only_the_time_shards_that_hold_a_stretch_of_time_are_read(
+    place: Place, since: str, until: str, shards: list[int]
+) -> None:
+    """Of four shards of an hour each, the one of eight o'clock is the first."""
+    with connect(place.url) as connection:
+        queue = connection.queue("emails", time_shards=4, concurrency_shards=2)
+    assert queue.core.ring.time_shard(microseconds(datetime(2026, 11, 21, 8, tzinfo=UTC))) == 0
+    first, last = (f"2026-11-21T{moment}Z" for moment in (since, until))
+    assert rows_read(place, since=first, until=last) == [
+        f"emails:{shard}:{number}" for shard in (*shards, "home") for number in (0, 1)
+    ]
+    assert rows_read(place, since=first, until=last, rows="emails:0:1, emails:2:1") == [
+        f"emails:{shard}:1" for shard in shards if shard in {0, 2}
+    ]
+    assert rows_read(place, since=first) == rows_read(place, until=last) == queue.core.ring.rows()
 
 
 def test_only_the_rows_that_were_asked_for_are_read(frames: Frames) -> None:

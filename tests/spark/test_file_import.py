@@ -10,7 +10,7 @@ from threading import Event
 
 import pytest
 from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
+from pyspark.errors import AnalysisException, PySparkException
 
 from astyqueue.errors import BadInput
 from astyqueue.files import replace_file
@@ -97,6 +97,20 @@ def test_a_file_that_changes_before_all_of_it_was_sent_is_not_recorded_as_sent(f
     assert bulk(frames, tmp_path).send([first, second]).skipped == 1
     ids = {str(body["id"]) for body in drained(queue) if isinstance(body, dict)}
     assert ids >= {str(number) for number in range(6)}
+
+
+def test_a_file_is_not_sent_without_a_column_of_ids(frames: Frames, tmp_path: Path) -> None:
+    queue, users, manifest = frames.queue(), csv(tmp_path, "users.csv", range(2)), tmp_path / "manifest.json"
+
+    def send(**target: str) -> None:
+        Bulk(frames.spark, {"url": frames.url, **target}, Manifest.load(manifest, target)).send([users])
+
+    with pytest.raises(BadInput, match=r"^users\.csv, .* text, has no column 'user'; it has 'id', 'name'"):
+        send(queue="emails", id_column="user")
+    assert not manifest.exists()
+    with pytest.raises(AnalysisException, match="needs the option 'id_column': the column with an id of your own"):
+        send(queue="emails")
+    assert queue.counts().total == 0
 
 
 def test_quotes_in_a_csv_file_are_doubled_as_spreadsheets_write_them(frames: Frames, tmp_path: Path) -> None:

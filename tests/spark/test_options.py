@@ -1,25 +1,27 @@
 from __future__ import annotations
 
 import importlib
+import json
 import sys
+from datetime import date
 from decimal import Decimal
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.types import DecimalType, StringType, StructField, StructType
+from pyspark.sql.types import ArrayType, BinaryType, DateType, DecimalType, StringType, StructField, StructType
 
 import pyspark_astyqueue
-from astyqueue import connect
+from astyqueue import MessageQueue, connect
 from astyqueue.clock import SystemClock
-from astyqueue.errors import BadInput, BadSetting
+from astyqueue.errors import BadInput, BadSetting, NotFound
 from astyqueue.protocol.sending.idempotent import BatchRecord
 from astyqueue.spark import connections
-from astyqueue.spark.connections import Pace, open_read_only
+from astyqueue.spark.connections import Pace, open_for_sending, open_read_only
 from astyqueue.spark.data_source import AstyqueueSource
-from astyqueue.spark.options import BatchReadOptions, StreamReadOptions, WriteOptions, everywhere
+from astyqueue.spark.options import BatchReadOptions, Place, StreamReadOptions, WriteOptions, everywhere
 from astyqueue.spark.pipeline.batch import stretch_options
-from astyqueue.spark.row_mapping import Addressing
+from astyqueue.spark.row_mapping import Addressed, Addressing
 from astyqueue.store import Store
 from astyqueue.stores import open_store
 from astyqueue.stores.cassandra.connection.settings import ANY_ONE, Levels
@@ -190,3 +192,77 @@ def test_a_row_whose_body_cannot_be_read_is_named_without_its_body(clock: TimeMa
     with pytest.raises(BadInput, match=r"the row with id '7' cannot be sent: its body is not JSON") as refused:
         list(addressing.of(rows))
     assert "SECRET" not in str(refused.value)
+
+
+@pytest.mark.parametrize("rate", ["fast", "0", "-1", "nan"])
+def test_a_rate_that_is_no_number_of_rows_is_refused(rate: str) -> None:
+    with pytest.raises(BadSetting, match=f"option rate='{rate}' is not a number of rows a second, greater than zero"):
+        BatchReadOptions.of({**PLACE, "rate": rate})
+
+
+def test_a_place_that_is_not_named_is_asked_for_with_an_example(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ASTYQUEUE_URL", raising=False)
+    with pytest.raises(BadSetting, match=r"needs the option 'url': sqlite:////var/work.db, cassandra://host/keyspace"):
+        BatchReadOptions.of({"queue": "emails"})
+    with pytest.raises(BadSetting, match="needs the option 'queue': the name of a queue"):
+        BatchReadOptions.of({"url": PLACE["url"], "queue": ""})
+
+
+def test_a_queue_that_does_not_exist_is_created_only_by_a_write_that_asks_for_it(tmp_path: Path) -> None:
+    place = Place(f"sqlite:///{tmp_path}/work.db", "letters")
+    with pytest.raises(NotFound, match=r"this store has no queue 'letters'$"):
+        open_read_only(place)
+    with pytest.raises(NotFound, match=r"""has no queue 'letters'; \.option\("create", "true"\) makes it"""):
+        open_for_sending(place, create=False)
+    open_for_sending(place, create=True)
+    assert open_read_only(place).settings.name == "letters"
+
+
+def test_a_stream_of_anything_but_history_and_a_column_that_a_table_lacks_are_refused() -> None:
+    with pytest.raises(BadSetting, match=r'only history can be followed: \.option\("table", "history"\)'):
+        AstyqueueSource({**PLACE, "table": "dead"}).streamReader(StructType())
+    with pytest.raises(BadInput, match=r"table dead has no column died string; its columns are id string, .*died"):
+        AstyqueueSource({**PLACE, "table": "dead"}).reader(StructType([StructField("died", StringType())]))
+
+
+def addressed(queue: MessageQueue, schema: StructType, row: dict[str, object], **options: str) -> Addressed:
+    """What the row of a DataFrame with this schema becomes."""
+    sinking = WriteOptions.of({**PLACE, "id_column": "id", **options}, schema)
+    begun = BatchRecord(SystemClock().now(), ended=False)
+    [found] = Addressing(queue.settings, sinking, source="nightly", begun=begun).of(pa.RecordBatch.from_pylist([row]))
+    return found
+
+
+def test_rows_for_a_queue_of_one_row_go_to_the_row_that_its_own_clients_send_to() -> None:
+    queue = connect("memory://").queue("emails", placement="single", time_shards=4, concurrency_shards=4)
+    schema = StructType([StructField("id", StringType()), StructField("to", StringType())])
+    sent = addressed(queue, schema, {"id": "7", "to": "ada"}, key_column="to")
+    assert sent.row == addressed(queue, schema, {"id": "8", "to": "bob"}).row == queue.send("hello").id.row
+
+
+def test_a_queue_that_a_function_of_its_clients_places_messages_of_is_refused() -> None:
+    store = open_store("memory://", clock=SystemClock())
+    queue = MessageQueue.builder().store(store).name("emails").placement(lambda _: 0).build()
+    with pytest.raises(BadSetting, match="'emails' uses a custom placement function, which Spark lacks: send from a"):
+        addressed(queue, StructType([StructField("id", StringType())]), {"id": "7"})
+
+
+def test_bytes_are_the_same_text_in_a_column_and_inside_of_one() -> None:
+    parts = StructType([StructField("keys", ArrayType(BinaryType())), StructField("on", DateType())])
+    schema = StructType([StructField("id", StringType()), StructField("key", BinaryType()), StructField("more", parts)])
+    row: dict[str, object] = {"id": "7", "key": b"\xfb\xff", "more": {"keys": [b"\xfb\xff"], "on": date(2026, 11, 21)}}
+    sent = addressed(connect("memory://").queue("emails"), schema, row)
+    assert json.loads(sent.prepared.value[1:])[-1] == {
+        "id": "7",
+        "key": "+/8=",
+        "more": {"keys": ["+/8="], "on": "2026-11-21"},
+    }
+
+
+def test_a_date_may_be_a_body_and_no_id() -> None:
+    schema = StructType([StructField("id", StringType()), StructField("day", DateType())])
+    row: dict[str, object] = {"id": "7", "day": date(2026, 11, 21)}
+    sent = addressed(connect("memory://").queue("emails"), schema, row, body_column="day")
+    assert json.loads(sent.prepared.value[1:])[-1] == "2026-11-21"
+    with pytest.raises(BadSetting, match="id_column='day': the column is date and must be string or a whole number"):
+        WriteOptions.of({**PLACE, "id_column": "day"}, schema)

@@ -14,13 +14,14 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from astyqueue import MessageQueue, connect
 from astyqueue.clock import SystemClock, instant
+from astyqueue.errors import BadSetting
 from astyqueue.protocol.layout.columns import Type
 from astyqueue.protocol.sending.idempotent import begin_batch
 from astyqueue.protocol.steps import commit, read
 from astyqueue.queue.runtime import new_client
 from astyqueue.spark.options import WriteOptions
 from astyqueue.spark.session import configured
-from astyqueue.spark.writer import BatchSink, Written
+from astyqueue.spark.writer import BatchSink, StreamSink, Written
 from astyqueue.store import Batch, Slice
 from astyqueue.testing import TimeMachine
 from astyqueue.units import SECOND
@@ -333,3 +334,30 @@ def test_a_queue_is_made_only_if_that_is_asked(frames: Frames) -> None:
         frames.send(frames.rows(1), queue="letters")
     frames.send(frames.rows(1), queue="letters", create="true")
     assert frames.connection.queue("letters").counts().waiting == 1
+
+
+def test_a_stream_takes_no_name_of_a_query_beside_that_in_its_checkpoint(place: Place) -> None:
+    told = {"url": place.url, "queue": "emails", "id_column": "id", "query": "nightly"}
+    with pytest.raises(BadSetting, match="identified by its checkpoint: leave out the options query and once"):
+        StreamSink(WriteOptions.of(told, StructType([StructField("id", LongType())])))
+
+
+def test_rows_of_a_stream_whose_batch_spark_does_not_name_are_not_sent(place: Place) -> None:
+    told = {"url": place.url, "queue": "emails", "id_column": "id"}
+    with connect(place.url) as connection:
+        queue = connection.queue("emails")
+        sink = StreamSink(WriteOptions.of(told, StructType([StructField("id", LongType())])))
+        with pytest.raises(BadSetting, match=r"does not set the property sql\.streaming\.queryId .* nothing was sent"):
+            sink.write(iter([pa.record_batch({"id": [1]})]))
+        assert queue.counts().total == 0
+
+
+def test_timestamps_are_sent_from_a_session_whose_time_zone_only_java_knows(frames: Frames) -> None:
+    queue = frames.queue()
+    due = instant(SystemClock().now() // SECOND * SECOND + HOUR)
+    moment, text = f"TIMESTAMP'{due:%Y-%m-%d %H:%M:%S}Z'", f"{due:%Y-%m-%dT%H:%M:%SZ}"
+    with configured(frames.spark, {"spark.sql.session.timeZone": "GMT+3"}):
+        columns = (f"{moment} AS due", f"{moment} AS at", f"array(named_struct('at', {moment})) AS more")
+        frames.send(frames.rows(1, tasks=1).selectExpr("id", *columns), due_column="due")
+    [found] = queue.peek(2, include="all")
+    assert (found.due, found.body) == (due, {"id": 0, "at": text, "more": [{"at": text}]})

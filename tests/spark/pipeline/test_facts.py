@@ -90,6 +90,14 @@ def test_an_objective_is_met_by_those_that_are_no_longer_than_it_says(found: dic
     assert (day["objective"], day["objective_of"], day["objective_met"]) == ("wait<=2s", 7, 5)
 
 
+def test_a_queue_with_an_objective_of_its_own_is_judged_by_that(spark: SparkSession) -> None:
+    some = told(*(Life("slow", queue=queue).claimed(3).done(10) for queue in (QUEUE, "letters", "calls")))
+    levels = Objectives.read(["wait<=2s", "letters:end<=10s", "calls:run<=6s"])
+    of_queues = facts(marked(frame(spark, some)), levels).where("grain = 'queue'").collect()
+    judged = {row["queue"]: (row["objective"], row["objective_of"], row["objective_met"]) for row in of_queues}
+    assert judged == {QUEUE: ("wait<=2s", 1, 0), "letters": ("end<=10s", 1, 1), "calls": ("run<=6s", 1, 0)}
+
+
 def test_each_minute_machine_tenant_task_and_row_has_its_own(found: dict[object, Row]) -> None:
     minute = found["minute", "2026-03-14T12:01Z"]
     assert minute["began"].timestamp() == (NOON + timedelta(minutes=1)).timestamp()  # Spark hands out local time

@@ -16,6 +16,7 @@ from astyqueue.errors import NotFound
 from astyqueue.spark.pipeline import manifest
 from astyqueue.spark.pipeline.manifest import Manifest, ReadSoFar
 from astyqueue.spark.pipeline.report.data import Days, in_short, load
+from astyqueue.spark.pipeline.report.page import report as page_on
 from astyqueue.spark.pipeline.report.page import write
 
 ROOT = Path(__file__).parents[3]
@@ -74,6 +75,20 @@ def test_a_service_level_counts_on_the_days_that_were_built_with_it(lake: Path) 
     assert in_short(figures)["met"] == "90 % end<=1h"
     write(lake, lake / "report.html")
     assert ">90 %<" in (lake / "report.html").read_text()
+
+
+def test_a_page_on_several_queues_leads_to_each_and_counts_what_is_not_done_there(lake: Path) -> None:
+    queues = ("calls", "emails")
+    manifest.store(lake, Manifest(queues={queue: ReadSoFar(until_us=0) for queue in queues}))
+    day = lake / "messages" / "queue=calls" / "day=2026-03-14"
+    day.mkdir(parents=True)
+    there = [{"message": f"m-{state}", "state": state, "sent": NOON} for state in ("waiting", "in flight", "dead")]
+    parquet.write_table(pa.Table.from_pylist(there), day / "part.parquet")
+    page = page_on(load(lake))
+    assert [link.get("href") for link in page.iter("a")] == ["#queue-calls", "#queue-emails"]
+    assert [title.get("id") for title in page.iter("h2")] == ["queue-calls", "queue-emails"]
+    unfinished = [card for card in page.iter("div") if card.get("data-name") == "open"]
+    assert [(card.findtext("b"), card.findtext("span")) for card in unfinished] == [("2", "not done yet")]
 
 
 def report(lake: Path, *, missing: str) -> subprocess.CompletedProcess[str]:

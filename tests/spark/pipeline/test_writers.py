@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import re
 import signal
@@ -11,9 +13,11 @@ import subprocess
 import sys
 from pathlib import Path
 from threading import Event, Thread
+from typing import NoReturn
 
 import pytest
 
+from astyqueue.errors import AstyqueueError
 from astyqueue.spark.pipeline import manifest
 from astyqueue.spark.pipeline.folder_lock import FolderInUse, locked
 from astyqueue.spark.pipeline.manifest import Manifest
@@ -104,6 +108,16 @@ def test_the_lock_of_a_process_that_was_killed_is_free(tmp_path: Path) -> None:
         holder.send_signal(signal.SIGKILL)
         holder.wait()
     with locked(tmp_path, "batch"):
+        pass
+
+
+def test_a_folder_on_a_file_system_without_locks_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object) -> NoReturn:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", refused)
+    told = re.escape(f"{tmp_path} is on a file system without file locks (No locks available): keep it on another one")
+    with pytest.raises(AstyqueueError, match=told), locked(tmp_path, "batch", wait=None):
         pass
 
 

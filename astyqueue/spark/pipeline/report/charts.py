@@ -241,7 +241,8 @@ class Counts:
     def _step(self) -> float:
         rough = max(1.0, self.most) / 4
         power = 10.0 ** math.floor(math.log10(rough))
-        return max(1.0, next(power * part for part in (1, 2, 2.5, 5, 10) if power * part >= rough))
+        steps = (power * part for part in (1, 2, 2.5, 5, 10))
+        return next(step for step in steps if step >= rough and step.is_integer())
 
     @property
     def _top(self) -> float:
@@ -268,7 +269,7 @@ class Lengths:
 
     @property
     def _bounds(self) -> tuple[float, float]:
-        below = [bound for bound in _LENGTHS if bound <= max(1.0, self.least)]
+        below = [bound for bound in _LENGTHS[:-1] if bound <= max(1.0, self.least)]
         above = [bound for bound in _LENGTHS if bound >= self.most and bound > below[-1]]
         return math.log(below[-1]), math.log(above[0] if above else self.most)
 

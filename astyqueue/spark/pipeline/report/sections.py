@@ -102,11 +102,11 @@ def warm_hours(figures: Figures) -> Element | None:
         note = f"All waits are in one hour, from {began:%Y-%m-%d %H:%M} UTC on: 95 % waited at most {length(waited)}."
         return plotted(title, note)
     days = sorted({began.date() for began, _ in hours})[-_DAYS:]
+    hours = [hour for hour in hours if hour[0].date() >= days[0]]
     scale = Lengths(min(waited for _, waited in hours), max(waited for _, waited in hours))
     cells = [
         Cell(days.index(began.date()), began.hour, scale.place(waited), f"{began:%d %b %H:%M}: {length(waited)}")
         for began, waited in hours
-        if began.date() in days
     ]
     longest, most = max(hours, key=lambda hour: hour[1])
     seen = f"The longest was {length(most)}, in the hour from {longest:%d %b %H:%M} on."
@@ -118,11 +118,11 @@ def warm_hours(figures: Figures) -> Element | None:
     )
     listed = table(
         [text("hour (UTC)"), Heading("p95 of waiting")],
-        [[f"{began:%Y-%m-%d %H:%M}", length(waited)] for began, waited in hours],
+        [[f"{began:%Y-%m-%d %H:%M}", length(waited)] for began, waited in sorted(hours, key=lambda hour: -hour[1])],
         title,
     )
     note = f"The wait that 95 % did not exceed, in each hour (UTC); darker is longer. {seen}"
-    return plotted(title, note, picture, folded("as a table", listed))
+    return plotted(title, note, picture, folded("as a table, the longest first", listed))
 
 
 def failing(figures: Figures) -> Element:
