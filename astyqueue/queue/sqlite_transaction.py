@@ -46,9 +46,9 @@ class Transaction:
     """Sends and acks of one queue, and the caller's statements on `connection`: all of them happen, or none.
 
     Use it in the thread that opened it, and for milliseconds: no other thread or process writes to the file meanwhile,
-    not even to renew leases. A method that raises has changed nothing, so a caller that catches the error may commit
-    the rest. Once SQLite, or a fork, has rolled the transaction back, every method and the end of the block raise
-    StoreError.
+    not even to renew leases. A method that refuses what it is given has changed nothing, so a caller that catches the
+    error may commit the rest. Once a write has failed, or SQLite or a fork has rolled the transaction back, every method
+    and the end of the block raise StoreError.
     """
 
     def __init__(

@@ -194,6 +194,7 @@ class Forwarder:
             failure = JournalFailed(str(journal.folder), str(error))
         self._errors.append(failure)
         self.journals.reopen(journal, failure)
+        self._adopt_at = BEGINNING  # the next try opens one that a dead process left, too
 
     def _forward(self, journal: ProcessJournal) -> None:
         """Forward the next batch, and report what could not be read."""

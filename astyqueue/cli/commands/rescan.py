@@ -73,5 +73,7 @@ def _progress() -> Iterator[Callable[[RescanReport], None] | None]:
     def show(report: RescanReport) -> None:
         click.echo(f"\r{report.rows} rows, {report.looked} ids, {report.listed} handed out", nl=False, err=True)
 
-    yield show
-    click.echo(err=True)
+    try:
+        yield show
+    finally:
+        click.echo(err=True)

@@ -361,7 +361,9 @@ def _numbered(source: IO[str], since: int) -> Iterator[tuple[int, str]]:
             if number >= since and line.strip():
                 yield number, line.rstrip("\n")
     except UnicodeDecodeError as error:
-        problem = f"after line {number}: {error}: lines must be UTF-8. Nothing was sent"
+        before = error.object[: error.start] + b"."  # what follows the line that was read last
+        wrong = number + len(before.splitlines())
+        problem = f"line {wrong} is not UTF-8 ({error.reason}: 0x{error.object[error.start]:02x}). Nothing was sent"
         raise BadInput(problem) from error
     except OSError as error:
         problem = f"after line {number}: {error}. Nothing was sent"

@@ -19,6 +19,8 @@ _AT_ONCE: Final = 10 * SECOND
 _STARTS_WITHIN: Final = 60 * SECOND
 #: One that runs writes every second; on a busy machine a report may come later than that.
 _REPORTS_WITHIN: Final = 5 * SECOND
+#: The supervisor listens every second, unless it is itself suspended, or gets no processor.
+_LISTENS_WITHIN: Final = 3 * SECOND
 
 
 class SupervisedProcess:
@@ -37,14 +39,14 @@ class SupervisedProcess:
         self._process: subprocess.Popen[bytes] | None = None
         self._pipe: ProcessPipes | None = None
         self._clock = SystemClock()
-        self._started = self.heard = self._clock.monotonic()
+        self._started = self.heard = self._listened = self._clock.monotonic()
         self.status = Status(0)
         self._said = False
 
     def start(self) -> None:
         """Start the process, for the first time or again. OSError, with nothing left open, if that fails."""
         self.restart_at, self.restarts_on_change, self.reloads = None, False, False
-        self._started = self.heard = self._clock.monotonic()
+        self._started = self.heard = self._listened = self._clock.monotonic()
         self.status, self._said = Status.LIVE, False
         pipe = ProcessPipes()
         # A process group of its own, so that Ctrl-C reaches it through the supervisor only.
@@ -97,9 +99,15 @@ class SupervisedProcess:
         self.short_lives = self.deaths = 0
 
     def listen(self) -> None:
-        """Read what the process says of itself."""
+        """Read what the process says of itself.
+
+        Time in which nobody listened does not count as its silence: a whole container may have been suspended.
+        """
+        before, self._listened = self._listened, self._clock.monotonic()
+        if self._listened - before > _LISTENS_WITHIN:
+            self.heard += self._listened - before
         if self._process is not None and self._pipe is not None and (said := self._pipe.status()) is not None:
-            self.status, self._said, self.heard = said, True, self._clock.monotonic()
+            self.status, self._said, self.heard = said, True, self._listened
 
     def silent(self, patience: int) -> int:
         """For how long it has said nothing, if that is `patience` or longer; else zero.

@@ -417,3 +417,20 @@ def test_the_history_of_a_queue_that_keeps_none_any_longer_leaves_the_file_too(p
         store.send(Batch(ROW, puts=(Put(name(1), b"report", ttl=10),)))
         assert shell.execute("SELECT count(*) FROM history").fetchone() == (0,)
         assert shell.execute("SELECT count(*) FROM entries").fetchone() == (1,)
+
+
+def test_a_transaction_that_could_not_write_a_batch_stores_nothing_although_its_caller_goes_on(
+    path: Path, clock: TimeMachine
+) -> None:
+    def go_on(store: SQLiteStore) -> None:
+        with store.transaction() as opened:
+            opened.send(Batch(ROW, puts=(Put(name(0), b"stored"),)))
+            opened.connection.execute("PRAGMA query_only = ON")
+            with pytest.raises(StoreUnavailable):
+                opened.send(Batch(ROW, puts=(Put(name(1), b"not stored"),)))
+            opened.connection.execute("PRAGMA query_only = OFF")
+
+    with closing(SQLiteStore(DatabaseFile(path), clock)) as store:
+        with pytest.raises(StoreUnavailable, match="attempt to write a readonly database"):
+            go_on(store)
+        assert store.read((Slice(ROW, 2),)) == [[]]

@@ -95,6 +95,17 @@ def test_a_row_that_cannot_be_read_is_not_empty(capsys: pytest.CaptureFixture[st
     assert (ended, capsys.readouterr().err) == ([], "")
 
 
+def test_a_paused_queue_is_not_waited_for(capsys: pytest.CaptureFixture[str]) -> None:
+    ended: list[bool] = []
+    with connect("memory://") as connection:
+        queue = connection.queue("emails")
+        queue.send("due")
+        queue.pause()
+        ends_of(WhenEmpty(lambda: [queue], lambda: ended.append(True)), capsys)
+        assert queue.counts().waiting == 1
+    assert ended == [True]
+
+
 def test_an_occurrence_that_is_due_is_waited_for() -> None:
     left: list[tuple[int, int]] = []
     machine = TimeMachine()

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from astyqueue import ids
+from astyqueue.cli.commands.rescan import _progress
 from astyqueue.clock import SystemClock
+from astyqueue.errors import StoreUnavailable
 from astyqueue.model.envelope import encode_plain
 from astyqueue.model.views import RescanReport
 from astyqueue.protocol.layout.columns import HEADER
@@ -90,6 +92,22 @@ def test_an_interrupted_rescan_says_how_far_it_came(
     monkeypatch.setattr(MessageQueue, "rescan", interrupted)
     expected = "scanned 0 ids in 0 rows of queue emails, handed out 0 missed messages, then was interrupted\n"
     assert shell("rescan", "emails", code=130).stdout == expected
+
+
+def test_the_error_of_a_rescan_has_a_line_of_its_own_below_the_progress(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+
+    def fail_after_a_page() -> None:
+        with _progress() as show:
+            assert show is not None
+            show(RescanReport(rows=2, looked=3, listed=1))
+            raise StoreUnavailable
+
+    with pytest.raises(StoreUnavailable):
+        fail_after_a_page()
+    assert capsys.readouterr().err == "\r2 rows, 3 ids, 1 handed out\n"
 
 
 @pytest.mark.stores("sqlite")  # on Cassandra doctor has more to say, and another exit code

@@ -192,6 +192,16 @@ def test_the_declarations_of_an_app_are_made_to_count_and_others_pruned(
     assert [one["name"] for one in shell.json("schedules", "list", "emails")] == ["digest", "report"]
 
 
+def test_the_declarations_of_an_app_count_in_the_store_that_is_named(
+    shell: Shell, connection: Connection, reconcile: Callable[..., str], folder: Path
+) -> None:
+    assert connection.queues() == ["emails"]
+    other = f"sqlite:///{folder}/other.db"
+    assert reconcile("report", "--url", other) == "saved schedule report of queue emails\n"
+    assert [one["name"] for one in shell.json("schedules", "list", "emails", "--url", other)] == ["report"]
+    assert shell("schedules", "list", "emails").stdout == "queue emails has no schedule\n"
+
+
 def test_a_schedule_that_cannot_be_read_is_not_reported_as_the_app_declares_it(
     connection: Connection, reconcile: Callable[..., str]
 ) -> None:

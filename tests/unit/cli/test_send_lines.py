@@ -135,3 +135,19 @@ def test_a_body_that_is_nested_too_deeply_is_told_in_one_line(
     told = shell.error("send", *words, stdin="[" * 100_000, code=2)
     assert "the body is not JSON (it is nested too deeply)" in told
     assert connection.queue("emails").counts().total == 0
+
+
+@pytest.mark.parametrize(
+    ("begins", "told"),
+    [
+        (b'"a"\n' * 5_000, "Error: line 5001 is not UTF-8 (invalid continuation byte: 0xe9). Nothing was sent"),
+        (b'"a"\r\n' * 5_000, "Error: line 5001 is not UTF-8 (invalid continuation byte: 0xe9). Nothing was sent"),
+        (b"", "Error: line 1 is not UTF-8 (invalid continuation byte: 0xe9). Nothing was sent"),
+    ],
+    ids=["many lines", "of another system", "the first"],
+)
+def test_the_line_that_is_not_utf_8_is_named_and_none_is_sent(
+    shell: Shell, connection: Connection, begins: bytes, told: str
+) -> None:
+    assert shell.error("send", "emails", "-", "--lines", stdin=begins + b'"\xe9"\n"b"\n', code=2) == told
+    assert connection.queue("emails").counts().total == 0

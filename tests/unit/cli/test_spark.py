@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -95,3 +96,20 @@ def test_a_relative_url_names_the_same_file_in_another_directory(
 )
 def test_an_absolute_url_stays_as_it_is(url: str) -> None:
     assert everywhere(url) == url
+
+
+@pytest.mark.parametrize(
+    "command", [["spark", "redrive", "emails", "--where", "true"], ["pipeline", "run", "--out", "tables"]], ids=" ".join
+)
+def test_where_spark_is_not_installed_a_command_says_how_to_install_it(
+    command: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in [name for name in sys.modules if name.partition(".")[0] in {"py4j", "pyspark"}]:
+        monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setitem(sys.modules, "py4j", None)
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    ended = CliRunner().invoke(main, [*command, "--url", "memory://"], prog_name="astyqueue")
+    assert (ended.exit_code, ended.stderr) == (
+        ExitCode.BAD_INPUT,
+        "Error: this needs Spark: pip install '.[spark]' in a clone of astyqueue\n",
+    )

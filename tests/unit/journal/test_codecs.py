@@ -91,9 +91,9 @@ def test_a_value_without_a_json_form_is_refused_as_a_message_body_is(tmp_path: P
 
 def test_tuples_and_models_come_back_as_lists_and_dicts(tmp_path: Path) -> None:
     with Journal.open(tmp_path) as journal:
-        journal.append({"orders": (Order(number=1), Order(number=2)), "to": "Zoë"})
+        journal.append({"orders": (Order(number=1), Order(number=2)), "to": "Zoë", "sum": 1.5})
         [record] = journal.read()
-    assert record.value == {"orders": [{"number": 1}, {"number": 2}], "to": "Zoë"}
+    assert record.value == {"orders": [{"number": 1}, {"number": 2}], "to": "Zoë", "sum": 1.5}
 
 
 @pytest.mark.parametrize("wrong", ["json", b"json", None, json, Refusing.encode])

@@ -10,11 +10,11 @@ import pytest
 
 from astyqueue.findings import Severity
 from astyqueue.journal import BYTES, Journal, ReadOnlyJournal
-from astyqueue.journal.format import OVERHEAD, RECORDS_AT
+from astyqueue.journal.format import OVERHEAD, RECORDS_AT, Kind, PageHeader, packed
 from astyqueue.journal_errors import JournalFull
 from astyqueue.testing import TimeMachine
 from astyqueue.units import SECOND
-from tests.support.simulated_disk import SimulatedDisk
+from tests.support.simulated_disk import Node, SimulatedDisk
 from tests.unit.journal.conftest import FOLDER, Opening
 
 PAGE_1: Final = FOLDER / "journal-1.page"
@@ -273,6 +273,29 @@ def test_what_a_killed_process_left_behind_the_last_record_is_cut_and_logged(
     assert len(filled.names_seen[last].seen) == RECORDS_AT + 100
     assert any("journal_tail_cut" in message and "bytes=4" in message for message in caplog.messages)
     assert damage(journal) == []
+
+
+def test_a_page_that_a_killed_process_had_only_begun_is_no_damage(filled: SimulatedDisk, opened: Opening) -> None:
+    begun = bytearray(filled.names_seen[PAGE_1].seen[:40])
+    filled.names_seen[FOLDER / "journal-5.page"] = Node(begun)
+    [finding] = ReadOnlyJournal.open(FOLDER, codec=BYTES, disk=filled).verify()
+    assert (finding.severity, finding.subject, finding.fact) == (
+        Severity.NOTE,
+        "page 5",
+        "40 bytes behind the last whole record are not one",
+    )
+    journal = opened(disk=filled)
+    assert damage(journal) == []
+    assert journal.append(b"after").sequence == 9
+
+
+def test_a_record_that_lies_behind_later_ones_is_found_by_verify(filled: SimulatedDisk) -> None:
+    content = filled.names_seen[FOLDER / "journal-4.page"].seen
+    header = PageHeader.parse(bytes(content[:RECORDS_AT]))
+    assert header is not None
+    content += packed(Kind.WHOLE, 3, header.first_arrival, b"again", header.salt + len(content))
+    [fact] = [finding.fact for finding in ReadOnlyJournal.open(FOLDER, codec=BYTES, disk=filled).verify()]
+    assert fact == "record 3 follows record 8: they are out of order"
 
 
 def test_the_log_names_the_last_record_before_what_was_cut_also_if_that_may_have_been_several(

@@ -9,7 +9,8 @@ from typing import Any, Final
 import pytest
 
 from astyqueue.errors import BadInput
-from tests.unit.journal.conftest import Opening
+from tests.unit.journal.conftest import Opening, until_true
+from tests.unit.journal.test_persist import lost
 
 DEADLINE: Final = 20
 
@@ -69,3 +70,37 @@ def test_a_sequence_of_the_old_protocol_is_a_source(opened: Opening) -> None:
 
     source: Any = Indexed()
     assert list(opened().persist(source)) == [b"a", b"b"]
+
+
+def test_an_item_that_a_task_gets_from_its_source_after_the_stream_was_left_is_logged(
+    opened: Opening, caplog: pytest.LogCaptureFixture
+) -> None:
+    journal = opened()
+
+    async def main() -> None:
+        waits, stays, goes_on = (asyncio.Event() for _ in range(3))
+
+        async def source() -> AsyncIterator[bytes]:
+            yield b"a"
+            try:
+                waits.set()
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                stays.set()
+            await goes_on.wait()
+            yield b"taken from a broker"
+
+        async def consume() -> None:
+            async for _ in journal.persist_async(source()):
+                pass
+
+        consumer = asyncio.create_task(consume())
+        for reached in (waits, stays):
+            await reached.wait()
+            consumer.cancel()
+        await asyncio.wait({consumer})
+        goes_on.set()
+        await asyncio.to_thread(until_true, lambda: lost(caplog) == 1)
+
+    asyncio.run(asyncio.wait_for(main(), DEADLINE))
+    assert [record.value for record in journal.read()] == [b"a"]

@@ -134,3 +134,23 @@ def test_an_abandoned_journal_of_a_forked_child_keeps_no_page_and_no_lock(elsewh
             journal.close()
             if not elsewhere:
                 Journal.open(tmp_path).close()
+
+
+LOSES_AT_EXIT: Final = """
+import resource, sys
+from astyqueue.journal import BYTES, Journal
+journal = Journal.open(sys.argv[1], codec=BYTES, durability="batch", batch_delay="1h")
+journal.append(b"kept")
+journal.sync()
+journal.append(b"lost")
+resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+"""
+
+
+def test_records_that_the_disk_does_not_take_when_the_program_ends_are_logged(tmp_path: Path) -> None:
+    program = [sys.executable, "-c", LOSES_AT_EXIT, str(tmp_path)]
+    done = subprocess.run(program, stderr=subprocess.PIPE, text=True, timeout=60, check=True)
+    [told] = [line for line in done.stderr.splitlines() if line.startswith("journal_records_lost_at_exit ")]
+    assert "File too large" in told
+    with Journal.open(tmp_path, codec=BYTES) as journal:
+        assert [record.value for record in journal.read()] == [b"kept"]

@@ -303,6 +303,38 @@ def test_a_task_reads_and_follows_while_the_event_loop_runs(opened: Opening) -> 
     assert asyncio.run(main()) == [b"a", b"b", b"c"]
 
 
+def test_a_task_that_waits_for_records_gets_the_next_one_and_ends_with_its_journal(
+    opened: Opening, clock: TimeMachine
+) -> None:
+    journal = opened()
+
+    async def main() -> list[bytes]:
+        records = aiter(journal.read(follow=True))
+        first = asyncio.ensure_future(anext(records))
+        await asyncio.to_thread(clock.when_waiting, 1, DEADLINE)
+        await asyncio.to_thread(journal.append, b"a")
+        found = [(await asyncio.wait_for(first, DEADLINE)).value]
+        rest = asyncio.ensure_future(collected(records, 9))
+        await asyncio.to_thread(clock.when_waiting, 1, DEADLINE)
+        await asyncio.to_thread(journal.close)
+        return found + await asyncio.wait_for(rest, DEADLINE)
+
+    assert asyncio.run(main()) == [b"a"]
+
+
+def test_a_task_waits_for_records_until_the_moment_at_which_reading_ends(opened: Opening, clock: TimeMachine) -> None:
+    journal = opened()
+
+    async def main() -> list[bytes]:
+        until = instant(clock.now() + 60 * SECOND)
+        following = asyncio.create_task(collected(journal.read(follow=True, until=until), 9))
+        await asyncio.to_thread(clock.when_waiting, 1, DEADLINE)
+        clock.advance("1m")
+        return await asyncio.wait_for(following, DEADLINE)
+
+    assert asyncio.run(main()) == []
+
+
 @pytest.mark.parametrize("seen", [1, 3])
 def test_the_position_of_a_task_is_that_of_the_record_it_got_last(seen: int, opened: Opening) -> None:
     journal = opened()

@@ -147,17 +147,26 @@ class BrokenFile(LocalFile):
         self._path = path
         self._disk = disk
 
+    def write_at(self, offset: int, data: bytes) -> None:
+        if self._disk.refuses_writes:
+            self._check()
+        super().write_at(offset, data)
+
     def sync(self) -> None:
+        self._check()
+        super().sync()
+
+    def _check(self) -> None:
         if self._disk.is_broken and str(self._path).endswith(self._disk.broken):
             raise OSError(errno.EIO, os.strerror(errno.EIO))
-        super().sync()
 
 
 class BrokenDisk(LocalDisk):
-    """The disk of this machine, of which some files cannot be synced while it is broken."""
+    """The disk of this machine, of which some files cannot be synced, or not even written, while it is broken."""
 
-    def __init__(self, broken: str) -> None:
+    def __init__(self, broken: str, *, refuses_writes: bool = False) -> None:
         self.broken = broken
+        self.refuses_writes = refuses_writes
         self.is_broken = False
 
     def open(self, path: Path, *, write: bool = False, create: bool = False) -> LocalFile:
@@ -228,6 +237,26 @@ def test_an_own_journal_that_cannot_be_opened_again_holds_up_no_other(
         assert "Input/output error" in queue.spool.status().last_error
         assert bodies(plain, 2) == ["own", "left by a dead process"]
         disk.is_broken = False
+
+
+def test_a_spool_is_not_drained_while_the_disk_fails_for_the_journal_of_a_dead_process(
+    store: Gate, plain: MessageQueue, folder: Path
+) -> None:
+    disk = BrokenDisk("2/journal.forwarded.cursor", refuses_writes=True)
+    with on_disk(store, folder, disk) as queue, on_disk(store, folder, disk) as dead:
+        store.is_away = True
+        dead.send("left by a dead process")
+        dead.close()
+        assert not queue.spool.drain("200ms")
+        disk.is_broken = True
+        store.is_away = False
+        assert not queue.spool.drain("1s")
+        assert "Input/output error" in queue.spool.status().last_error
+        disk.is_broken = False
+        assert queue.spool.drain("20s")
+        assert (queue.spool.status().messages, queue.spool.status().last_error) == (0, "")
+    assert bodies(plain, 1) == ["left by a dead process"]
+    assert plain.counts().total == 0
 
 
 def test_damaged_messages_are_counted_and_logged_and_the_others_arrive(

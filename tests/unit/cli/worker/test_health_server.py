@@ -11,6 +11,7 @@ from http.client import HTTPConnection, RemoteDisconnected
 import pytest
 
 from astyqueue.cli.errors import Failure
+from astyqueue.cli.worker import health_server
 from astyqueue.cli.worker.health_server import Health, HealthServer
 from tests.unit.cli.conftest import DEADLINE
 
@@ -67,3 +68,18 @@ def test_an_answer_that_cannot_be_computed_is_logged_and_a_client_that_went_away
         server.shutdown()
     found = [record.exc_info for record in caplog.records if record.message.startswith("unexpected_error")]
     assert [one[1] for one in found if one] == ([error] if logged else [])
+
+
+def test_more_clients_at_once_than_are_answered_are_turned_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(health_server, "_AT_ONCE", 1)
+    with HealthServer(("127.0.0.1", 0), lambda: Health(live=True, ready=True, facts={})) as server:
+        server.start()
+        address = ("127.0.0.1", server.server_port)
+        with (
+            socket.create_connection(address, DEADLINE) as first,
+            socket.create_connection(address, DEADLINE) as second,
+        ):
+            assert second.recv(1) == b""
+            first.sendall(b"GET /livez HTTP/1.0\r\n\r\n")
+            assert first.recv(100).startswith(b"HTTP/1.0 200 OK")
+        server.shutdown()

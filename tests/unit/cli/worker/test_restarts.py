@@ -122,3 +122,19 @@ def test_a_process_that_misses_one_of_its_reports_is_not_frozen(clock: TimeMachi
     clock.advance("3800ms")
     assert deaths.child.silent(SECOND) == 5 * SECOND
     assert deaths.child.silent(6 * SECOND) == 0
+
+
+def test_a_process_that_was_suspended_with_its_supervisor_is_not_frozen(clock: TimeMachine, deaths: Deaths) -> None:
+    def goes_on_for(seconds: int) -> None:
+        for _ in range(seconds):
+            clock.advance("1s")
+            deaths.child.listen()
+
+    deaths.child.start()
+    deaths.child._said = True  # noqa: SLF001 - it speaks through a pipe
+    goes_on_for(3)
+    clock.advance("1h")
+    deaths.child.listen()
+    assert deaths.child.silent(SECOND) == 0
+    goes_on_for(2)
+    assert deaths.child.silent(SECOND) == 5 * SECOND
