@@ -157,13 +157,23 @@ def reconcile(core: QueueRuntime, release: Release, instructions: Instructions |
     continues under its new name, at the same times, with the occurrences that the old one has not dealt with. Schedules
     made by people or by messages are kept, also under a declared name, and only an operator who prunes removes one that
     another program declares. One that both declare is that of the program that starts last.
+
+    If the record of what the program declares cannot be read, nothing is changed: a start, which gives no instructions,
+    logs that, and an operator gets Undecodable.
     """
     reconciling = _Reconciling(core, release, instructions or Instructions())
-    record = yield from reconciling.take_over()
-    if record is None:
-        reconciling.log_that_another_is_current()
-        return Reconciled(current=False)
-    return (yield from reconciling.carry_out(record))
+    try:
+        record = yield from reconciling.take_over()
+        if record is not None:
+            return (yield from reconciling.carry_out(record))
+    except Undecodable as error:
+        if instructions is not None:
+            raise
+        reconciling.log_unchanged(error, "the next start tries again")  # workers must start
+    else:
+        reason = "a later release of the program, or one with an order, is current"
+        reconciling.log_unchanged(reason, f"to roll back to this release: {_PRUNE}")
+    return Reconciled(current=False)
 
 
 class _Reconciling:
@@ -231,17 +241,11 @@ class _Reconciling:
             tuple(sorted(leaving)),
         )
 
-    def log_that_another_is_current(self) -> None:
+    def log_unchanged(self, reason: object, remedy: str) -> None:
         """Log that this process leaves the schedules of the queue unchanged."""
-        log_event(
-            _log,
-            logging.WARNING,
-            "schedules_unchanged",
-            queue=self._core.settings.name,
-            program=self._program,
-            reason="a later release of the program, or one with an order, is current",
-            remedy=f"to roll back to this release: {_PRUNE}",
-        )
+        queue, program = self._core.settings.name, self._program
+        facts = {"queue": queue, "program": program, "reason": reason, "remedy": remedy}
+        log_event(_log, logging.WARNING, "schedules_unchanged", exc_info=None, **facts)
 
     def _read(self) -> Steps[bytes | None]:
         """Read the records of all programs; returns this one's. One of another that cannot be read counts as empty."""

@@ -101,7 +101,7 @@ class SupervisedProcess:
     def listen(self) -> None:
         """Read what the process says of itself.
 
-        Time in which nobody listened does not count as its silence: a whole container may have been suspended.
+        Time in which the supervisor did not listen does not count: a whole container may have been suspended.
         """
         before, self._listened = self._listened, self._clock.monotonic()
         if self._listened - before > _LISTENS_WITHIN:

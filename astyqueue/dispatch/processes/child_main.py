@@ -30,7 +30,7 @@ from astyqueue.dispatch.processes.forwarded_delivery import Ask, ForwardedDelive
 from astyqueue.dispatch.processes.stray_forks import ending_forked_children
 from astyqueue.dispatch.stacks import traceback_text
 from astyqueue.durations import Duration, as_microseconds, instant_of
-from astyqueue.errors import AstyqueueError, BadInput, Closed, Reject, Retry, Snooze
+from astyqueue.errors import BadInput, Closed, Reject, Retry, Snooze
 from astyqueue.text import one_line
 
 _STATM: Final = "/proc/self/statm"
@@ -117,9 +117,9 @@ class ParentLog(logging.Handler):
         try:
             text = record.exc_text or (self._formatter.formatException(record.exc_info) if record.exc_info else None)
             values = {
-                "name": record.name,
-                "levelno": record.levelno,
-                "levelname": record.levelname,
+                "name": str.__str__(record.name),  # that, the number and its name may be members of enums
+                "levelno": int(record.levelno),
+                "levelname": str.__str__(record.levelname),
                 "msg": record.getMessage(),
                 "created": record.created,
                 "msecs": record.msecs,
@@ -179,7 +179,7 @@ def _failed(error: BaseException) -> Frame:
     try:
         if (chosen := _chosen(error)) is not None:
             return chosen
-    except AstyqueueError as wrong:
+    except Exception as wrong:  # noqa: BLE001 - the handler's request is invalid: a failed attempt, as in a thread
         return _failure(wrong)
     return _failure(error)
 
@@ -189,10 +189,10 @@ def _failure(error: BaseException) -> Frame:
 
 
 def _chosen(error: BaseException) -> Frame | None:
-    """The answer for an outcome that the handler chose; BadInput for one that there is not."""
+    """The answer for an outcome that the handler chose; an error, such as BadInput, for one that there is not."""
     match error:
         case Retry(after=after):
-            return ("retry", None if after is None else as_microseconds(after), one_line(error))
+            return ("retry", None if after is None else as_microseconds(after), _text_of(error) or "")
         case Reject(reason=reason):
             return ("reject", one_line(reason))
         case Snooze(until=datetime() as until):

@@ -10,11 +10,13 @@ import signal
 import subprocess
 import sys
 import threading
+from datetime import datetime
 from enum import IntEnum, StrEnum
 from pathlib import Path
 from typing import Any
 
-from astyqueue import MessageQueue, Reject, Retry, Snooze
+from astyqueue import Dispatcher, Message, MessageQueue, Reject, Retry, Snooze
+from astyqueue.dispatch.handlers.handler import Call
 from astyqueue.dispatch.processes import child_main
 from astyqueue.errors import Closed
 from astyqueue.queue.delivery.delivery import Delivery
@@ -41,6 +43,8 @@ def failing(_: Delivery) -> None:
 
 def choosing(delivery: Delivery) -> None:
     body: Any = delivery.body
+    if body["choice"] == "until":
+        raise Snooze(datetime.fromisoformat(body["moment"]))
     raise {"retry": Retry("1h"), "reject": Reject("unwanted"), "snooze": Snooze("1h")}[body["choice"]]
 
 
@@ -229,3 +233,52 @@ def terminating_a_fork(delivery: Delivery) -> None:
     forked.join(DEADLINE)
     note(delivery, forked.exitcode)
     forked.kill()
+
+
+class Unprintable(Exception):
+    def __str__(self) -> str:
+        message = "no text"
+        raise ValueError(message)
+
+
+class UnprintableRetry(Unprintable, Retry):
+    """A retry, whatever its text."""
+
+
+def asking_in_vain(delivery: Delivery) -> None:
+    """Raise, or call, what the body says: an outcome or a call that there is not, or an error without a text."""
+    body: Any = delivery.body
+    match body["asks"]:
+        case "a retry at no moment":
+            raise Retry(after="soon")
+        case "a snooze in no time zone":
+            raise Snooze(datetime(2030, 1, 1))  # noqa: DTZ001 - naive on purpose
+        case "a reason without a text":
+            raise Reject(Unprintable())  # type: ignore[arg-type]  # as an error is given in the place of its text
+        case "a retry without a text":
+            raise UnprintableRetry
+        case "nothing, by an error without a text":
+            raise Unprintable
+        case "a unique follow-up":
+            delivery.then(Message("second", key="k", unique="keep"))
+        case "an error in the place of a reason":
+            delivery.reject(LookupError("no such address"))  # type: ignore[arg-type]  # as above
+        case _:
+            delivery.ack()
+
+
+def building_a_dispatcher(call: Call) -> None:
+    """What a module does at its import that builds its dispatcher there."""
+    Dispatcher.builder().queue(MessageQueue.builder().store("memory://").name("q").build()).handler(
+        call, kind="process"
+    ).build()
+
+
+class Level(IntEnum):
+    NOTICE = 35
+
+
+def logging_oddly(_: Delivery) -> None:
+    """Log a line that does not fit its values, and one by members of enums."""
+    logging.getLogger("shop").warning("%d messages", "two")
+    logging.getLogger(Tenant.ADA).log(Level.NOTICE, "sold out")

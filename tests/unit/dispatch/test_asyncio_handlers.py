@@ -278,14 +278,17 @@ def test_a_coroutine_awaits_what_it_does_to_its_delivery(stage: Stage) -> None:
     assert stage.stats.acked == 1
 
 
-def test_a_handler_that_keeps_the_loop_is_named_with_its_stack(stage: Stage, lines: Lines) -> None:
+@pytest.mark.parametrize("batch", [None, (1, 0)])
+def test_a_handler_that_keeps_the_loop_is_named_with_its_stack(
+    stage: Stage, lines: Lines, batch: tuple[int, int] | None
+) -> None:
     go_on = threading.Event()
 
-    async def hold_the_loop(_: aio.Delivery) -> None:
+    async def hold_the_loop(_: object) -> None:
         assert go_on.wait(DEADLINE)
 
     sent = stage.queue.send("one", headers={"task": "mail.send"})
-    builder = Dispatcher.builder().queue(stage.queue).handler(hold_the_loop, task="mail.send")
+    builder = Dispatcher.builder().queue(stage.queue).handler(hold_the_loop, task="mail.send", batch=batch)
     dispatcher = stage.begin(builder.coroutines(10, blocked_after="50ms").build())
     line = lines.first("blocked")
     go_on.set()

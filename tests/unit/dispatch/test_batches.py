@@ -12,7 +12,7 @@ from astyqueue.dispatch.builder import DispatcherBuilder
 from astyqueue.dispatch.dispatcher import Dispatcher
 from astyqueue.dispatch.execution.batch_execution import BatchExecutions
 from astyqueue.dispatch.execution.delivery_execution import DeliveryOutcome, HandlerExecutions
-from astyqueue.dispatch.handlers.handler import Batch, BatchCall, Handler
+from astyqueue.dispatch.handlers.handler import Batch, BatchCall, Call, Handler
 from astyqueue.dispatch.running_executions import BegunExecution
 from astyqueue.dispatch.slots import SlotPool
 from astyqueue.errors import BadSetting
@@ -332,3 +332,25 @@ def test_an_async_batch_that_a_stop_gives_up_before_it_begins_is_not_called(
         if ":handle" in thread.name:
             thread.join(DEADLINE)
     assert not called.is_set()
+
+
+def yielding(_: object) -> object:
+    return (number for number in range(3))
+
+
+async def yielding_later(_: object) -> object:
+    return yielding(_)
+
+
+@pytest.mark.parametrize(
+    ("handler", "batch"), [(yielding, (2, "1h")), (yielding_later, (2, "1h")), (yielding_later, None)]
+)
+def test_whatever_runs_a_handler_a_result_that_shows_that_no_work_was_done_fails_its_messages(
+    stages: Stages, handler: Call, batch: tuple[int, str] | None
+) -> None:
+    stage = stages(max_attempts=1)
+    stage.queue.send_many(["one", "two"])
+    stage.start(handler, batch=batch)
+    assert stage.when_settled(2) == {"rejected": 2}
+    why = "TypeError: the handler returned generator, so no work was done: await it, or iterate over it"
+    assert [letter.reason for letter in stage.queue.dead_letters()] == [why] * 2

@@ -19,6 +19,8 @@ from astyqueue.dispatch.handlers.handler import Call
 from astyqueue.dispatch.processes import children
 from astyqueue.dispatch.processes.channel import Channel, Frame
 from astyqueue.dispatch.processes.child_process import ChildProcess, ProcessOptions
+from astyqueue.queue.delivery.base_delivery import BaseDelivery
+from astyqueue.queue.hooks import Hook
 from astyqueue.testing import TimeMachine
 from tests.unit.dispatch import in_children
 from tests.unit.dispatch.conftest import Stages
@@ -37,6 +39,19 @@ if "ASTYQUEUE_CHILD_OF" in os.environ:
 
 def handle(delivery):
     pass
+"""
+
+IN_A_CHILD = """
+import os
+import sys
+
+
+def handle(delivery):
+    pass
+
+
+if "ASTYQUEUE_CHILD_OF" in os.environ:
+    {}
 """
 
 
@@ -175,19 +190,57 @@ def test_the_exit_of_a_used_up_child_is_waited_for_by_no_message(stage: Stage, m
     assert ended
 
 
-def test_a_module_that_exits_when_a_child_imports_it_costs_its_messages_their_attempts(
-    stages: Stages, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines: Lines
+def imported(name: str, in_a_child: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Call:
+    """The handler of a module that does this when a child imports it."""
+    (folder / f"{name}.py").write_text(IN_A_CHILD.format(in_a_child), encoding="utf-8")
+    monkeypatch.syspath_prepend(folder)
+    call: Call = importlib.import_module(name).handle
+    return call
+
+
+@pytest.mark.parametrize(
+    ("name", "in_a_child", "told"),
+    [
+        ("exiting", 'sys.exit("no configuration")', "SystemExit: no configuration"),
+        ("hiding", "handle = 3", "TypeError: 3 is not a function: restart the worker, its module has changed"),
+        (
+            "dispatching",
+            "from tests.unit.dispatch.in_children import building_a_dispatcher; building_a_dispatcher(handle)",
+            "BadSetting: this process handles messages for its parent, and imported a module that starts a dispatcher",
+        ),
+    ],
+    ids=["exits", "hides its handler", "builds a dispatcher"],
+)
+def test_a_module_that_a_child_cannot_import_as_its_parent_did_costs_its_messages_their_attempts(
+    stages: Stages,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    lines: Lines,
+    *,
+    name: str,
+    in_a_child: str,
+    told: str,
 ) -> None:
-    module = tmp_path / "unconfigured.py"
-    module.write_text(UNCONFIGURED, encoding="utf-8")
-    monkeypatch.syspath_prepend(tmp_path)
     stage = stages(max_attempts=1)
-    begun(stage, importlib.import_module(module.stem).handle)
+    begun(stage, imported(name, in_a_child, tmp_path, monkeypatch))
     stage.queue.send({"number": 1})
     stage.when_settled(1)
     assert outcomes_of(stage, 1) == ["rejected"]
-    assert "SystemExit: no configuration" in lines.first("dead").getMessage()
+    assert stage.queue.dead_letters()[0].reason.startswith(told)
     assert lines.of("child_died") == []
+
+
+def test_a_child_that_dies_while_it_imports_costs_no_message_an_attempt(
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines: Lines
+) -> None:
+    died = str(tmp_path / "died")
+    once = f"os.path.exists({died!r}) or (os.mkdir({died!r}), os._exit(3))"
+    begun(stage, imported("dying_once", once, tmp_path, monkeypatch))
+    stage.queue.send({"number": 1})
+    stage.when_settled(1)
+    assert outcomes_of(stage, 1) == ["acked"]
+    facts = vars(lines.first("child_died"))["facts"]
+    assert (facts["when"], facts["how"]) == ("without a message", "it exited with 3")
 
 
 def test_a_used_up_child_that_does_not_exit_ends_soon_though_no_other_message_comes(
@@ -245,3 +298,47 @@ def test_a_child_that_its_parent_has_ended_before_it_is_ready_exits_without_a_tr
         parent.close()
         assert child.communicate(timeout=DEADLINE)[1] == b""
     assert child.returncode == 0
+
+
+class RefusedAck(Hook):
+    """Refuses each ack, by an error that cannot cross to another process."""
+
+    def before_settle(self, delivery: BaseDelivery, outcome: str) -> None:
+        class Refused(Exception):
+            """An error of a class that no other process can import."""
+
+        if outcome == "acked":
+            message = f"no ack of attempt {delivery.attempt}"
+            raise Refused(message)
+
+
+def test_what_a_handler_in_a_child_asks_for_in_vain_is_why_its_attempt_failed(stages: Stages, lines: Lines) -> None:
+    reasons = {
+        "a retry at no moment": "BadInput: 'soon' is not a duration",
+        "a snooze in no time zone": "BadInput: ",
+        "a reason without a text": "ValueError: no text",
+        "a retry without a text": "Retry: retry",
+        "nothing, by an error without a text": "Unprintable",
+        "a unique follow-up": "BadInput: a follow-up has no unique key",
+        "an error in the place of a reason": "BadInput: a reason must be text, not LookupError('no such address')",
+        "an ack that a hook refuses": "AstyqueueError: Refused: no ack of attempt 1",
+    }
+    stage = stages(hooks=[RefusedAck()], max_attempts=1)
+    stage.queue.send_many([{"asks": asks} for asks in reasons])
+    begun(stage, in_children.asking_in_vain)
+    assert stage.when_settled(len(reasons)) == {"rejected": len(reasons)}
+    told = {str(letter.body): letter.reason for letter in stage.queue.dead_letters()}
+    assert [told[str({"asks": asks})][: len(reason)] for asks, reason in reasons.items()] == [*reasons.values()]
+    assert lines.of("child_died") == []
+
+
+def test_log_lines_of_a_child_that_do_not_fit_their_values_or_name_members_of_enums_fail_no_message(
+    stage: Stage, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    stage.queue.send(1)
+    dispatcher = begun(stage, in_children.logging_oddly)
+    assert stage.when_settled(1) == {"acked": 1}
+    dispatcher.drain(None)
+    [record] = [record for record in caplog.records if record.name == "ada"]
+    assert (record.getMessage(), record.levelno) == ("sold out", 35)
+    assert capfd.readouterr().err.count("--- Logging error ---") == 1

@@ -17,9 +17,12 @@ from astyqueue.queue.hooks import Hook
 from astyqueue.store import Store
 from astyqueue.testing import Failing, Faulty, TimeMachine
 from astyqueue.units import SECOND
-from tests.support.places import Place
+from tests.support.places import ONE_ROW, Place
 from tests.unit.dispatch.conftest import Stages
 from tests.unit.dispatch.stage import DEADLINE, Breaking, Gate, Stage
+from tests.unit.dispatch.test_stuck import Lines, lines
+
+__all__ = ["lines"]
 
 
 @pytest.mark.parametrize("kind", [Read, Commit])
@@ -74,6 +77,70 @@ def test_acks_that_the_store_would_not_take_are_taken_later(place: Place, stages
     broken.when_refused()
     broken.broken = False
     assert stage.when_settled(1) == {"acked": 1}
+
+
+def test_a_drain_ends_while_the_store_is_away_and_what_it_could_not_record_is_handed_out_again(
+    place: Place, stages: Stages, clock: TimeMachine, lines: Lines
+) -> None:
+    broken, gate, ended = Breaking(place.store(clock)), Gate(), threading.Event()
+    stage = stages(clock, broken, lease="1h", **ONE_ROW)
+    stage.queue.send_many(["handled", "waits"])
+    dispatcher = stage.start(gate, threads=1, backlog=1)
+    gate.when_entered()
+    stage.when(lambda: stage.stats.received == 2)
+    broken.broken = True
+    dispatcher.when_finished(ended.set)
+    dispatcher.drain(None, wait=False)
+    lines.first("outcomes_not_recorded")
+    gate.open.set()
+    while not ended.wait(0.02):
+        clock.advance("1s")
+    first, last = (vars(line)["facts"] for line in lines.of("outcomes_not_recorded"))
+    assert (first["messages"], first["effect"]) == (1, "they are tried again with the next commit")
+    assert last["error"] == "StoreUnavailable: the store is broken on purpose"
+    assert last["effect"] == "messages whose outcome is not recorded are handed out again when their leases run out"
+    broken.broken = False
+    clock.advance("1h")
+    another, again = Stage(clock, broken).queue, list[str]()
+    for _ in range(2):  # one after the other: each may have ended its process
+        with another.receive() as deliveries:
+            again += [str(delivery.body) for delivery in deliveries]
+    assert sorted(again) == ["handled", "waits"]
+
+
+class Recovering(Faulty):
+    """A store that takes no outcomes while it is broken, until a drain tries for the second time."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.broken, self.tries = False, 0
+
+    def perform(self, request: Request) -> object:
+        if self.broken and isinstance(request, Commit):
+            self.tries += threading.current_thread().name == "astyqueue:monitor"
+            if self.tries <= 1:
+                message = "the store is broken on purpose"
+                raise StoreUnavailable(message)
+        return super().perform(request)
+
+
+def test_a_drain_tries_again_to_record_the_last_outcomes(
+    place: Place, stages: Stages, clock: TimeMachine, lines: Lines
+) -> None:
+    store, gate, ended = Recovering(place.store(clock)), Gate(), threading.Event()
+    stage = stages(clock, store, lease="1h")
+    stage.queue.send("one")
+    dispatcher = stage.start(gate, threads=1)
+    gate.when_entered()
+    store.broken = True
+    gate.open.set()
+    lines.first("claim_failed")
+    dispatcher.when_finished(ended.set)
+    dispatcher.drain(None, wait=False)
+    while not ended.wait(0.02):
+        clock.advance("100ms")
+    assert (stage.heard.outcomes, store.tries) == ([("one", "acked")], 2)
+    assert lines.of("outcomes_not_recorded") == []
 
 
 def test_a_lost_lease_is_counted_and_told(stages: Stages, clock: TimeMachine, caplog: pytest.LogCaptureFixture) -> None:

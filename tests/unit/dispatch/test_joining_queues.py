@@ -24,6 +24,7 @@ from astyqueue.errors import BadSetting, Closed, NotFound
 from astyqueue.queue.connection import Connection, connect
 from astyqueue.queue.delivery.delivery import Delivery
 from astyqueue.stores.memory import MemoryStore
+from tests.unit.dispatch import in_children
 from tests.unit.dispatch.stage import DEADLINE, Crew, Gate, Order, Stage
 
 
@@ -97,6 +98,13 @@ def test_a_queue_that_has_nothing_leaves_at_once_while_others_are_busy(crew: Cre
     leaves.when_left()
     gate.open.set()
     assert dispatcher.queues == [one]
+
+
+def test_a_queue_whose_handler_is_for_a_process_does_not_join_a_dispatcher_without_processes(crew: Crew) -> None:
+    dispatcher = crew.begin(Dispatcher.builder().queue(crew.queue("one")).handler(print))
+    with pytest.raises(BadSetting, match=r"doing_nothing is for a process, and this dispatcher has none: .processes\("):
+        dispatcher.add_queue(crew.queue("two"), in_children.doing_nothing, kind="process")
+    assert [queue.name for queue in dispatcher.queues] == ["one"]
 
 
 def test_a_queue_is_served_once_whatever_object_stands_for_it(crew: Crew) -> None:

@@ -9,13 +9,18 @@ import pytest
 from astyqueue import Message
 from astyqueue.clock import SystemClock
 from astyqueue.dispatch.dispatcher import Dispatcher
-from astyqueue.dispatch.execution.delivery_execution import DeliveryOutcome
+from astyqueue.dispatch.execution.delivery_execution import DeliveryOutcome, HandlerExecutions
+from astyqueue.dispatch.flow_control import AdaptivePrefetch, MessageQuota
+from astyqueue.dispatch.handlers.handler import Handler
+from astyqueue.dispatch.handlers.handler_registry import GivenHandlers, HandlerRegistry
+from astyqueue.dispatch.handlers.middleware import HandlerWrapping
 from astyqueue.dispatch.running_executions import BegunExecution
 from astyqueue.protocol.steps import Commit, Request
 from astyqueue.queue.delivery.delivery import Delivery
 from astyqueue.store import Store
 from astyqueue.stores.memory import MemoryStore
-from astyqueue.testing import Faulty
+from astyqueue.testing import Faulty, TimeMachine
+from astyqueue.units import SECOND
 from tests.support.places import ONE_ROW
 from tests.unit.dispatch.conftest import Stages
 from tests.unit.dispatch.stage import DEADLINE, Stage
@@ -155,3 +160,19 @@ def test_messages_at_most_once_beyond_the_most_that_a_dispatcher_begins_are_hand
     assert lines.of("dropped") == []
     assert len(handled) + sum(left) == 40
     assert left[0] < 20
+
+
+def test_what_is_claimed_beyond_the_messages_that_a_dispatcher_may_begin_goes_back_and_costs_no_attempt(
+    stages: Stages, clock: TimeMachine
+) -> None:
+    stage, handled = stages(clock, **ONE_ROW), list[object]()
+    registry = HandlerRegistry(GivenHandlers(Handler("note", lambda one: handled.append(one.body))), HandlerWrapping())
+    executions = HandlerExecutions(stage.queue, registry, AdaptivePrefetch(2, 10 * SECOND, None), MessageQuota(1))
+    stage.queue.send_many(["one", "two"])
+    claimed = [*stage.queue.receive(2)]
+    for delivery in claimed:
+        executions.carry_out(delivery)
+    stage.queue.run(stage.queue.core.claimer.flush())
+    assert handled == [claimed[0].body]
+    [left] = stage.queue.receive(2)
+    assert (left.body, left.attempt) == (claimed[1].body, 1)

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 from collections import Counter
+from datetime import timedelta
 from pathlib import Path
 from queue import SimpleQueue
 
@@ -92,15 +93,17 @@ def test_a_child_decides_the_outcome_as_a_thread_does(stages: Stages, clock: Tim
     stage.queue.send(1, headers={"task": "unfinished"})
     for choice in ("retry", "reject", "snooze"):
         stage.queue.send({"choice": choice}, headers={"task": "choose"})
+    moment = (clock.instant + timedelta(hours=2)).isoformat()
+    stage.queue.send({"choice": "until", "moment": moment}, headers={"task": "choose"})
     dispatcher = stage.begin(builder.processes(1).build())
-    stage.when_settled(5)
+    stage.when_settled(6)
     dispatcher.drain(None)
     assert sorted(reason for _, reason, _ in reasons(stage)) == [
         "LookupError: no such address",
         "TypeError: the handler returned generator, so no work was done: await it, or iterate over it",
         "unwanted",
     ]
-    assert sorted(timers(stage)) == [(3600, "BACKING_OFF", 1), (3600, "SNOOZED", 0)]
+    assert sorted(timers(stage)) == [(3600, "BACKING_OFF", 1), (3600, "SNOOZED", 0), (7200, "SNOOZED", 0)]
     trace = next(str(line.exc_text) for line in lines.of("dead") if "LookupError" in line.getMessage())
     assert "in failing" in trace
     assert "astyqueue/dispatch" not in trace
@@ -348,6 +351,14 @@ def replaced(_: Delivery) -> None:  # type: ignore[no-redef]
     """The function under this name."""
 
 
+def deleted(_: Delivery) -> None:
+    """The function of no name."""
+
+
+nameless = deleted
+del deleted
+
+
 @pytest.mark.parametrize(
     ("call", "told"),
     [
@@ -356,6 +367,7 @@ def replaced(_: Delivery) -> None:  # type: ignore[no-redef]
         (Handling().method, "imports it by name"),
         (functools.partial(in_children.noting), "imports it by name"),
         (first, "give the function of that name"),
+        (nameless, "resolves to None in a child process"),
     ],
 )
 def test_a_function_that_no_other_process_could_import_is_refused(still: Stage, call: Call, told: str) -> None:

@@ -240,3 +240,33 @@ def test_a_store_whose_queues_cannot_be_listed_hides_those_of_no_other(crew: Cre
     lines.first("joined")
     assert [queue.name for queue in dispatcher.queues] == ["mail.kept", "mail.one"]
     assert "store=MemoryStore" in lines.first("queue_listing_failed").getMessage()
+
+
+def test_a_connection_that_was_closed_hides_the_queues_of_no_other(crew: Crew, lines: Lines) -> None:
+    closed, other = Connection(MemoryStore(crew.clock), crew.clock), Connection(crew.store, crew.clock)
+    dispatcher = crew.begin(patterns(closed).queues("mail.*", other).handler(print))
+    closed.close()
+    crew.queue("mail.one")
+    crew.clock.when_waiting(3)  # those that supervise, report and look for queues
+    crew.clock.advance("5s")
+    lines.first("joined")
+    assert [queue.name for queue in dispatcher.queues] == ["mail.one"]
+    assert lines.of("queue_listing_failed") == []
+
+
+def test_a_queue_that_cannot_be_closed_keeps_no_other_open(crew: Crew, lines: Lines) -> None:
+    class Unclosed(Connection):
+        def release(self, queue: MessageQueue) -> None:
+            if queue.name == "mail.one":
+                message = "the store is broken on purpose"
+                raise StoreUnavailable(message)
+            super().release(queue)
+
+    for name in ("mail.one", "mail.two"):
+        crew.queue(name)
+    dispatcher = crew.begin(patterns(Unclosed(crew.store, crew.clock)))
+    [two] = [queue for queue in dispatcher.queues if queue.name == "mail.two"]
+    dispatcher.drain(None)
+    assert vars(lines.first("queue_not_closed"))["facts"]["queue"] == "mail.one"
+    with pytest.raises(Closed):
+        two.send("late")

@@ -125,6 +125,24 @@ def test_a_factory_that_raises_anything_is_a_failed_attempt(stages: Stages, erro
     assert {letter.reason for letter in stage.queue.dead_letters()} == {error.__name__}
 
 
+def test_a_factory_that_fails_before_the_start_for_a_task_known_in_advance_is_asked_again_for_its_messages(
+    stage: Stage,
+) -> None:
+    asked: list[str] = []
+
+    def factory(name: str) -> Call:
+        asked.append(name)
+        if len(asked) == 1:
+            raise ConnectionError
+        return lambda _: None
+
+    dispatcher = Dispatcher.builder().queue(stage.queue).handlers(factory, tasks=["mail"]).build()
+    assert asked == ["mail"]
+    stage.begin(dispatcher)
+    stage.queue.send("one", headers={"task": "mail"})
+    assert stage.when_settled(1) == {"acked": 1}
+
+
 def test_a_handler_thread_that_dies_is_replaced_and_the_log_says_so(
     stages: Stages, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

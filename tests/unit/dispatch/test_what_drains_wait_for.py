@@ -124,6 +124,38 @@ def test_a_signal_that_the_system_gives_to_another_thread_is_handled_while_the_m
     assert in_time == [True]
 
 
+def test_ctrl_c_stops_a_dispatcher_that_the_main_thread_runs_and_is_raised_there(
+    still: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate, waits = Gate(), threading.Event()
+    still.queue.send("slow")
+    dispatcher = Dispatcher.builder().queue(still.queue).handler(gate).build()
+    finished, main = dispatcher._monitor.finished, threading.get_ident()  # noqa: SLF001 - as above
+    wait = finished.wait
+
+    def waiting(timeout: float | None = None) -> bool:
+        waits.set()
+        return wait(timeout)
+
+    def interrupt() -> None:
+        gate.when_entered()
+        assert waits.wait(DEADLINE)
+        signal.pthread_kill(main, signal.SIGINT)
+
+    monkeypatch.setattr(finished, "wait", waiting)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            dispatcher.run()
+    finally:
+        signal.signal(signal.SIGINT, before)
+        gate.open.set()
+        thread.join()
+    assert (dispatcher.running, still.heard.outcomes) == (False, [("slow", "released")])
+
+
 def test_a_dispatcher_tells_that_it_gave_up_a_handler_that_ran_on_also_once_its_queue_has_left(
     stages: Stages, clock: TimeMachine, lines: Lines
 ) -> None:

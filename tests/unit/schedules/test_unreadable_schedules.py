@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
+
 import pytest
 
+from astyqueue import Message, ids
+from astyqueue.errors import Undecodable
+from astyqueue.model.envelope import FORMAT
 from astyqueue.protocol.layout.schedule_column import trigger_name
 from astyqueue.queue.admin.schedules import handle_of
 from astyqueue.queue.queue import MessageQueue
-from astyqueue.schedules import Reconciled
-from astyqueue.store import Batch, Put, Slice
+from astyqueue.schedules import Declared, Reconciled, Release, reconcile
+from astyqueue.store import Batch, Name, Put, Slice
+from astyqueue.triggers import Triggers
 from tests.unit.schedules.test_reconcile import Fleet, fleet
 
 __all__ = ["fleet"]
@@ -67,3 +73,36 @@ def test_a_declared_schedule_that_cannot_be_read_is_left_as_it_is(fleet: Fleet) 
     assert app.reconcile_all()["default"] == Reconciled(current=True, unreadable=["digest"])
     stored.repair()
     assert app.reconcile_all()["default"] == Reconciled(current=True)
+
+
+@pytest.mark.parametrize(
+    "record",
+    [b"\x63newer", FORMAT + b'["1.x:ab",0,[],[],[]]', FORMAT + b'["",0,[],"digest",[]]'],
+    ids=["newer", "order", "names"],
+)
+def test_a_program_starts_though_the_record_of_what_it_declares_cannot_be_read_and_an_operator_is_told(
+    fleet: Fleet, caplog: pytest.LogCaptureFixture, record: bytes
+) -> None:
+    queue = fleet.start("digest").open()
+    queue.store.commit(Batch("default:declared", (Put(Name(0, 0, ids.of_text("shop"), 0), record),)), ())
+    app = fleet.app("digest", "report")
+    assert app.reconcile(app.open()) == Reconciled(current=False)
+    assert "schedules_unchanged queue=default program=shop" in caplog.text
+    assert "which schedules are declared cannot be read" in caplog.text
+    assert fleet.schedules() == {"digest": "code"}
+    assert fleet.minutes(1) == [["digest"]]
+    for dry_run in (True, False):
+        with pytest.raises(Undecodable, match="The schedules that this program declares stay as they are"):
+            app.reconcile_all(prune=True, dry_run=dry_run)
+
+
+def test_a_rename_continues_a_schedule_whose_trigger_its_own_process_has_not_registered(fleet: Fleet) -> None:
+    def each_minute(moment: datetime) -> datetime:
+        return moment.replace(second=0, microsecond=0) + timedelta(minutes=1)
+
+    queue, trigger = fleet.app().open(), Triggers().register("each minute")(each_minute)()
+    declared = Declared(trigger, Message(None, headers={"task": "t"}))
+    queue.run(reconcile(queue.core, Release("shop", {"old": declared}, (1,))))
+    renamed = queue.run(reconcile(queue.core, Release("shop", {"new": declared}, (2,))))
+    assert renamed == Reconciled(current=True, saved=["new"], removed=["old"])
+    assert fleet.schedules() == {"new": "code"}

@@ -225,6 +225,12 @@ def test_arguments_that_are_too_long_together_are_refused(app: App) -> None:
     with pytest.raises(BadInput, match="bytes as JSON"):
         welcome.send(*["x" * 1000] * 1100)
 
+    @app.task(name="compare")
+    def compare(one: str, other: str) -> None: ...
+
+    with pytest.raises(BadInput, match="body is 1200028 bytes as JSON, and a queue takes 1048576"):
+        compare.send("x" * 600_000, "x" * 600_000)
+
 
 def test_models_are_taken_and_arrive_as_plain_data(app: App) -> None:
     @app.task

@@ -172,22 +172,50 @@ def test_a_worker_of_a_pattern_runs_them_with_a_thread_in_each_queue_that_has_so
     assert sum("handle" in thread.name for thread in worker.threads) == 2
 
 
-def test_a_body_that_is_no_such_call_is_rejected_and_the_others_go_on(app: App) -> None:
+@pytest.mark.parametrize("awaited", [False, True], ids=["thread", "asyncio"])
+def test_a_body_that_is_no_such_call_is_rejected_and_the_others_go_on(app: App, *, awaited: bool) -> None:
     seen: list[object] = []
+    called: list[int] = []
 
-    @app.task(name="insert", queue="rows", batch=(4, "1h"))
     def insert(calls: list[BatchedCall[int]]) -> None:
+        called.append(len(calls))
         seen.extend(call.argument for call in calls)
 
+    async def insert_awaited(calls: list[BatchedCall[int]]) -> None:
+        insert(calls)
+
+    function: Callable[..., object] = insert_awaited if awaited else insert
+    task = app.task(name="insert", queue="rows", batch=(4, "1h"))(function)
     queue = app.open("rows")
     for body in ("no call", {"args": [1, 2], "kwargs": {}}, {"args": [], "kwargs": {"argument": 3}}):
         queue.send(body, headers={"task": "insert"})
-    insert.send(4)
+    task.send(4)
     run(app, 4)
     assert sorted(map(str, seen)) == ["3", "4"]
     first, second = sorted(one.reason for one in queue.dead_letters())
     assert first.startswith("a task that handles batches takes one argument for each call: too many")
     assert second.startswith("the body is not a call of a task")
+    queue.send_many(["no call"] * 4, headers={"task": "insert"})
+    run(app, 4)
+    assert (called, len(queue.dead_letters())) == ([2], 6)
+
+
+def giving_none(_: object) -> Iterator[int]:
+    return iter(number for number in range(3))
+
+
+async def giving_none_later(_: object) -> Iterator[int]:
+    return giving_none(_)
+
+
+@pytest.mark.parametrize("function", [giving_none, giving_none_later])
+def test_a_batch_whose_result_shows_that_no_work_was_done_fails_each_of_its_calls(
+    app: App, function: Callable[..., object]
+) -> None:
+    task = app.task(name="insert", queue="rows", batch=(2, "1h"), max_attempts=1)(function)
+    task.send_many(task.call(number) for number in (1, 2))
+    run(app, 2)
+    assert ["so no work was done" in one.reason for one in app.open("rows").dead_letters()] == [True, True]
 
 
 def test_arguments_are_checked_where_they_are_sent(app: App) -> None:

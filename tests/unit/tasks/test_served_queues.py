@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from astyqueue.errors import BadInput
+from astyqueue.errors import BadInput, NotFound
 from astyqueue.observe import ObservedEvent
 from astyqueue.observe.events import Claimed
+from astyqueue.queue.connection import connect
 from astyqueue.tasks import App
 from astyqueue.testing import TimeMachine
 from tests.support.places import Place
@@ -164,3 +165,23 @@ def test_a_worker_claims_as_many_messages_ahead_as_its_prefetch_says(
             claims.wait_for(1 + prefetch)
             assert app.open("emails").counts().in_flight == 1 + prefetch
             go_on.set()
+
+
+def test_a_worker_opens_a_queue_anew_that_was_dropped_since_its_app_opened_it(
+    place: Place, clock: TimeMachine, seen: Seen
+) -> None:
+    with App(place.url, clock=clock) as app, connect(place.url, clock=clock) as another:
+
+        @app.task(queue="emails")
+        def welcome() -> None:
+            seen.note("welcome")
+
+        dropped = app.open("emails")
+        another.existing_queue("emails").drop()
+        clock.advance("11s")
+        with pytest.raises(NotFound):
+            dropped.send("to nobody")
+        worker = app.worker(["emails"], max_messages=1)
+        welcome.send()
+        worker.run()
+        assert (seen.notes, app.open("emails") is dropped) == (["welcome"], False)
