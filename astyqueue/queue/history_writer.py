@@ -30,7 +30,7 @@ from astyqueue.protocol.steps import Client, Steps
 from astyqueue.queue.delivery.base_delivery import AT_MOST_ONCE, BaseDelivery
 from astyqueue.queue.settings_sync import SettingsSync
 from astyqueue.store import Batch
-from astyqueue.structured_log import log_event
+from astyqueue.structured_log import log_event, log_safely
 from astyqueue.text import iso
 from astyqueue.units import SECOND
 
@@ -232,9 +232,13 @@ class HistoryWriter:
         try:
             return self.events.of_outcome(delivery, outcome, kinds) if kinds else ()
         except Exception as error:  # noqa: BLE001 - another program may have written anything into the message
-            facts = {"queue": self._ring.queue, "id": delivery.message_id}
-            log_event(_log, logging.ERROR, "history_event_dropped", exc_info=error, **facts)
+            self._log_dropped(delivery, error)
             return ()
+
+    @log_safely
+    def _log_dropped(self, delivery: BaseDelivery, error: Exception) -> None:
+        facts = {"queue": self._ring.queue, "id": delivery.message_id}
+        log_event(_log, logging.ERROR, "history_event_dropped", exc_info=error, **facts)
 
     def kept_kinds(self, outcome: Outcome) -> list[Kind]:
         """The kinds of events that are kept for such an outcome."""

@@ -47,8 +47,8 @@ class Transaction:
 
     Use it in the thread that opened it, and for milliseconds: no other thread or process writes to the file meanwhile,
     not even to renew leases. A method that refuses what it is given has changed nothing, so a caller that catches the
-    error may commit the rest. Once a write has failed, or SQLite or a fork has rolled the transaction back, every method
-    and the end of the block raise StoreError.
+    error may commit the rest. Once a write has failed, or SQLite or a fork has rolled the transaction back, every
+    method and the end of the block raise StoreError.
     """
 
     def __init__(

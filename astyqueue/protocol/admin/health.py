@@ -191,5 +191,5 @@ def _decode_report(value: bytes) -> StuckReport | None:
         worker, stuck, threads, since, tasks, *others = from_json(value[1:])
         report = StuckReport(str(worker), int(stuck), int(threads), int(since), [str(task) for task in tasks])
         return report._replace(others=int(others[0])) if others else report
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, OverflowError):
         return None

@@ -244,7 +244,11 @@ def test_what_the_next_scan_will_bury_says_so(stage: Stage) -> None:
 
 
 def test_a_sender_far_ahead_of_time_is_reported(stage: Stage) -> None:
-    assert "But its sender's clock showed 2026-01-01T02:00:00Z (in 2h)" in why(stage, sent_with(stage, sent=7200))
+    sent = sent_with(stage, sent=7200)
+    assert "But its sender's clock showed 2026-01-01T02:00:00Z (in 2h)" in why(stage, sent)
+    assert stage.claim(1) == []
+    hidden = "it is hidden until 2026-01-01T01:10:00Z (in 1h10m): its sender's clock showed 2026-01-01T02:00:00Z"
+    assert hidden in why(stage, sent)
 
 
 def test_a_row_that_cannot_be_read_stops_its_messages(stage: Stage) -> None:

@@ -175,6 +175,26 @@ def test_an_occurrence_that_meets_the_run_before(table: Timetable, overlap: str)
     table.store.require_lawful()
 
 
+def test_of_late_occurrences_that_cancel_each_other_the_last_is_sent_and_the_others_are_skipped(
+    table: Timetable,
+) -> None:
+    table.make(misfire="all", overlap="cancel running")
+    table.clock.advance("3m")
+    assert fired(table) == [3]
+    schedule = table.there()
+    assert (schedule.occurrences, schedule.fired, schedule.skipped) == (3, 1, 2)
+    assert [(one.run is None, one.why) for one in schedule.history] == [
+        (True, "cancelled as the next occurrence came"),
+        (True, "cancelled as the next occurrence came"),
+        (False, ""),
+    ]
+    [running] = table.do("eve", lease=HOURS).claims
+    table.clock.advance("2m")
+    assert fired(table) == [5]
+    assert table.acked(running).lost
+    assert table.sends() == [3, 5]
+
+
 def test_occurrences_that_wait_are_run_one_after_the_other_and_none_is_lost(table: Timetable) -> None:
     table.make(overlap="queue all", trigger=Every("1m", delay="1m", count=5))
     table.clock.advance("10m")

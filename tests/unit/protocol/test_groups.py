@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from astyqueue.ids import Id
-from astyqueue.model.envelope import MessageId
+from astyqueue.model.envelope import Envelope, MessageId, encode
 from astyqueue.protocol.admin.dead_letters import redrive
 from astyqueue.protocol.admin.delete import delete
 from astyqueue.protocol.claiming.claim import ClaimResult, claim
@@ -24,7 +24,7 @@ from astyqueue.store import Store
 from astyqueue.testing import Faulty, Recording
 from astyqueue.units import SECOND
 from tests.unit.protocol.checked_store import ROW, Meanwhile, picture
-from tests.unit.protocol.stage import Meddling
+from tests.unit.protocol.stage import Meddling, Stage
 from tests.unit.protocol.worlds import ATTEMPTS, LEASE, Scene, put_at
 
 
@@ -61,6 +61,23 @@ def test_two_processes_get_the_messages_of_a_group_one_after_the_other_in_order(
     assert order == scene.sent
     assert blocked(scene) == []
     scene.store.require_lawful()
+
+
+def test_a_message_that_is_put_off_because_its_senders_clock_is_far_ahead_stays_the_first_of_its_group() -> None:
+    stage = Stage()
+    now = stage.clock.now()
+    envelope = Envelope(now + 7_200 * SECOND, 0, None, None, None, None, None, None, group="a")
+    ahead = stage.put(encode(envelope, b"1"), now)
+    after = stage.send(group="a")
+    order: list[Id] = []
+    for claimed in (0, 0, 1, 1):
+        taken = stage.claim(10)
+        assert len(taken) == claimed
+        for one in taken:
+            order += [held.entry.id for held in one.held]
+            stage.settle(one, ACK)
+        stage.clock.advance("40m")
+    assert order == [ahead.id, after.id]
 
 
 def test_a_claim_takes_one_message_of_each_group_and_all_that_have_none() -> None:

@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
+from typing import Final
 
 import pytest
+from pydantic import JsonValue
 
 from astyqueue import ids
 from astyqueue.findings import Finding, Severity
-from astyqueue.model.health import DeathCounts, findings_of, rest_of
+from astyqueue.model.health import DeathCounts, StuckReport, findings_of, rest_of
+from astyqueue.model.schedule import Policies, Template
 from astyqueue.model.settings import Behaviour, Layout, Settings
-from astyqueue.protocol.admin.health import read_health
+from astyqueue.protocol.admin.health import read_health, read_stuck_reports, report_stuck
 from astyqueue.protocol.layout.columns import HEADER, Dead, State, Type, dead_name
+from astyqueue.protocol.layout.rows import workers_row
+from astyqueue.protocol.layout.schedule_column import encode_schedule, trigger_name
+from astyqueue.protocol.scheduling.schedule_commit import ScheduleHandle
+from astyqueue.protocol.scheduling.schedule_definition import RequestedSchedule, save
 from astyqueue.protocol.settling.outcomes import ACK
 from astyqueue.store import Batch, Name, Put
+from astyqueue.triggers import Every
 from astyqueue.units import SECOND
 from tests.unit.protocol.stage import LEASE, ROW, Stage
 from tests.unit.protocol.worlds import put_at
 
 QUEUE = "queue mail"
+HOME: Final = "mail:home:0"
 MINUTE = 60
 
 
@@ -118,6 +128,39 @@ def test_dead_letters_are_a_warning_while_they_grow(stage: Stage) -> None:
 def test_messages_that_could_not_be_read_are_distinguished(stage: Stage) -> None:
     stage.bury_undecodable()
     assert examined(stage)["messages of queue mail"].fact == "1 message could not be read and became dead letters"
+
+
+def store_schedule(stage: Stage, name: str, trigger: JsonValue) -> None:
+    """A schedule as a process wrote it, and with this trigger."""
+    handle = ScheduleHandle(stage.ann, HOME, name)
+    wanted = RequestedSchedule(Every("1h"), Template(b"1"), Policies.read("once", "allow", "go on"))
+    made = stage.run(save(handle, wanted, replaces=False))
+    value = encode_schedule(replace(made, anchored=trigger))
+    stage.store.commit(Batch(HOME, (Put(trigger_name(name), value),)), ())
+
+
+def test_a_schedule_that_cannot_be_read_is_reported_and_one_of_a_trigger_that_workers_may_know_is_not(
+    stage: Stage,
+) -> None:
+    store_schedule(stage, "sound", Every("1h").document())
+    store_schedule(stage, "of our own", {"kind": "custom", "name": "soon", "arguments": {}})
+    cron = {"kind": "cron", "form": "unix", "expression": "0 9 * * *"}
+    store_schedule(stage, "far away", {**cron, "zone": "Mars/Olympus_Mons"})
+    stage.store.commit(Batch(HOME, (Put(trigger_name("newer"), b"\x63"),)), ())
+    found = {subject: finding for subject, finding in examined(stage).items() if "schedule" in subject}
+    assert list(found) == [f"a schedule of {QUEUE} (row {HOME})", f"schedule far away of {QUEUE}"]
+    assert {finding.severity for finding in found.values()} == {Severity.WARNING}
+    assert "Mars/Olympus_Mons" in found[f"schedule far away of {QUEUE}"].fact
+
+
+@pytest.mark.parametrize(
+    "value",
+    [b"", b"\x01", b"\x01{}", b"\x015", b'\x01["ann",1]', b'\x01["ann","many",8,0,[]]', b'\x01["ann",1e400,8,0,[]]'],
+)
+def test_a_report_of_a_worker_that_cannot_be_read_hides_no_other(stage: Stage, value: bytes) -> None:
+    stage.run(report_stuck("mail", StuckReport("bob", 2, 8, stage.clock.now(), ["welcome"])))
+    stage.store.send(Batch(workers_row("mail"), (Put(Name(0, 0, ids.of_text("ann"), 0), value),)))
+    assert [one.worker for one in stage.run(read_stuck_reports("mail"))] == ["bob"]
 
 
 TIMER = Name(Type.TIMER, 0, ids.first_at(0), State.LEASED)

@@ -18,7 +18,14 @@ from astyqueue.protocol.coordination.doorbell import WANTED
 from astyqueue.protocol.layout import unique_key
 from astyqueue.protocol.layout.columns import Type, message_name
 from astyqueue.protocol.layout.rows import doorbell_row
-from astyqueue.protocol.layout.unique_key import KeyOwner, KeyOwningSchedule, SettleEffects, key_name, owned_keys
+from astyqueue.protocol.layout.unique_key import (
+    OF_SCHEDULE,
+    KeyOwner,
+    KeyOwningSchedule,
+    SettleEffects,
+    key_name,
+    owned_keys,
+)
 from astyqueue.protocol.row.header_commit import COMMIT_TRIES, CommitLoop, CommitPlan
 from astyqueue.protocol.row.snapshot import RowSnapshot
 from astyqueue.protocol.scheduling.schedule_commit import ScheduleHandle
@@ -333,7 +340,13 @@ def test_two_keys_of_one_hash_are_distinguished_and_the_second_is_refused_in_wor
         run(send_unique(scene.process("sue"), scene.row, [scene.keyed("sue", key="welcome:bob")]), scene.store)
 
 
-@pytest.mark.parametrize("value", [b"", b"\x63newer", b"\x01\x00" + bytes(15), b"\x01\x00" + bytes(16) + b"\xff"])
+@pytest.mark.parametrize(
+    "value",
+    [
+        *(b"", b"\x63newer", b"\x01\x00" + bytes(15), b"\x01\x00" + bytes(16) + b"\xff"),
+        *(OF_SCHEDULE, OF_SCHEDULE + bytes(8), OF_SCHEDULE + bytes(8) + b"\xff"),
+    ],
+)
 def test_a_key_that_cannot_be_read_is_neither_taken_nor_freed_and_stops_nobody_else(
     scene: KeyScene, value: bytes
 ) -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from astyqueue.errors import StoreUnavailable
+from astyqueue.errors import SliceTooLong, StoreUnavailable
 from astyqueue.ids import LEAST
 from astyqueue.protocol.parallel_reads import in_parallel
-from astyqueue.protocol.steps import Read, Send, Steps, read_column, read_one, run
+from astyqueue.protocol.steps import Read, Request, Send, Steps, read_column, read_one, run
 from astyqueue.store import Batch, Name, Put, Slice
 from astyqueue.stores.memory import MemoryStore
-from astyqueue.testing import Failing, Recording, TimeMachine
+from astyqueue.testing import Failing, Faulty, Recording, TimeMachine
 
 NAME = Name(0, 0, LEAST, 0)
 
@@ -60,6 +60,30 @@ def test_nothing_to_do_asks_for_nothing(store: Recording) -> None:
 def test_a_store_that_fails_fails_them_all(store: Recording) -> None:
     with pytest.raises(StoreUnavailable):
         run(in_parallel([reading("row 1", 1)]), Failing(store, StoreUnavailable("away")))
+
+
+class TooLong(Faulty):
+    """A store that reads no request with a slice of this row."""
+
+    def perform(self, request: Request) -> object:
+        if isinstance(request, Read) and "row 3" in {wanted.row for wanted in request.wanted}:
+            message = "too many tombstones"
+            raise SliceTooLong(message)
+        return super().perform(request)
+
+
+@pytest.mark.parametrize("times", [1, 2], ids=["exact", "not exact"])
+def test_a_slice_that_is_too_long_fails_only_the_operation_that_requested_it(store: Recording, times: int) -> None:
+    def shorter(row: str) -> Steps[list[bytes]]:
+        try:
+            return (yield from reading(row, times))
+        except SliceTooLong:
+            return (yield from reading("row 49", times))
+
+    found = run(in_parallel(shorter(f"row {number}") for number in range(10)), TooLong(store))
+    assert found == [[b"49" if number == 3 else b"%d" % number] * times for number in range(10)]
+    with pytest.raises(SliceTooLong):
+        run(in_parallel(reading(f"row {number}", times) for number in range(10)), TooLong(store))
 
 
 def test_whoever_would_change_something_has_no_place_here(store: Recording) -> None:

@@ -6,15 +6,16 @@ from functools import partial
 
 import pytest
 
+from astyqueue import ids
 from astyqueue.errors import OutcomeUnknown, StoreUnavailable
 from astyqueue.protocol.claiming.claim import claim
 from astyqueue.protocol.claiming.selection import ClaimRequest
-from astyqueue.protocol.layout.columns import REASON_LENGTH, State, dead_name, decode_dead
+from astyqueue.protocol.layout.columns import REASON_LENGTH, State, Type, dead_name, decode_dead
 from astyqueue.protocol.row.snapshot import RowSnapshot
 from astyqueue.protocol.settling.outcomes import ACK, Extend, Outcome, Reject, Release
 from astyqueue.protocol.settling.settle import SettleRequest, SettleResult, settle
 from astyqueue.protocol.steps import Commit, Read, run
-from astyqueue.store import Named
+from astyqueue.store import Batch, Name, Named, Put
 from astyqueue.testing import Failing
 from astyqueue.units import SECOND
 from tests.unit.protocol.checked_store import ROW, Meanwhile, picture
@@ -72,6 +73,17 @@ def test_a_lease_that_ran_out_unseen_is_still_the_holders(outcome: Outcome) -> N
     scene.clock.advance("31s")
     assert not scene.settle(taken, {scene.sent[0]: outcome}).lost
     scene.store.require_lawful()
+
+
+def test_a_timer_that_cannot_be_read_stops_no_settle_of_another_lease() -> None:
+    scene = Scene(messages=2)
+    taken = scene.do("ann").claims[0]
+    first, second = scene.sent
+    scene.settle(taken, {first: Extend(scene.now + 600 * SECOND)})
+    torn = Name(Type.TIMER, 0, ids.after(taken.timer.name.id), State.LEASED)
+    scene.store.send(Batch(ROW, (Put(torn, b"\x63newer"),)))
+    assert not scene.settle(taken, {first: ACK, second: ACK}).lost
+    assert {first, second} <= scene.store.gone
 
 
 @pytest.mark.parametrize("applied", [True, False], ids=["applied", "not applied"])

@@ -11,16 +11,21 @@ import pytest
 
 from astyqueue import MessageQueue
 from astyqueue.clock import SystemClock
-from astyqueue.errors import AlreadySettled, Vetoed
+from astyqueue.errors import AlreadySettled, StoreUnavailable, Vetoed
 from astyqueue.protocol.settling.outcomes import ACK, Extend
+from astyqueue.protocol.steps import Commit, Request
 from astyqueue.queue.builder import QueueBuilder
+from astyqueue.queue.consuming.outcome_recorder import SettleTicket
 from astyqueue.queue.consuming.settle_buffer import SettleBuffer
 from astyqueue.queue.delivery.base_delivery import BaseDelivery
 from astyqueue.queue.delivery.delivery import Delivery
 from astyqueue.queue.delivery_loop import RenewalThread
 from astyqueue.queue.hooks import Hook
 from astyqueue.testing import TimeMachine
+from astyqueue.testing.faults import Faulty
+from astyqueue.units import SECOND
 from astyqueue.waiting import Wakeup
+from tests.support.places import Place
 
 DEADLINE = 10
 
@@ -147,6 +152,108 @@ def test_a_renewal_makes_a_shorter_extension_that_a_user_asked_for_longer(
     queue.run(queue.core.claimer.flush())
     assert ticket.left == 0
     assert one.lease_until == two.lease_until == clock.instant + timedelta(seconds=30)
+
+
+@pytest.mark.parametrize("minutes", [(1, 10), (10, 1)])
+def test_of_two_extensions_that_wait_the_longer_is_for_both_callers(
+    queue: MessageQueue, clock: TimeMachine, minutes: tuple[int, int]
+) -> None:
+    queue.send("one")
+    [delivery] = queue.receive()
+    outcomes = queue.core.claimer._outcomes  # noqa: SLF001 - the order is the point
+    tickets = [outcomes.demand([(delivery, Extend(clock.now() + each * 60 * SECOND))]) for each in minutes]
+    queue.run(queue.core.claimer.flush())
+    assert [(ticket.left, ticket.lost, ticket.error) for ticket in tickets] == [(0, [], None)] * 2
+    assert delivery.lease_until == clock.instant + timedelta(minutes=10)
+
+
+def test_an_extension_that_one_of_its_two_callers_withdraws_is_made_for_the_other(
+    queue: MessageQueue, clock: TimeMachine
+) -> None:
+    queue.send("one")
+    [delivery] = queue.receive()
+    outcomes = queue.core.claimer._outcomes  # noqa: SLF001 - the order is the point
+    wanted = Extend(clock.now() + 600 * SECOND)
+    leaves, stays, leaves_too = [outcomes.demand([(delivery, wanted)]) for _ in range(3)]
+    outcomes.withdraw(leaves)
+    outcomes.withdraw(leaves_too)
+    queue.run(queue.core.claimer.flush())
+    assert (leaves.left, stays.left, leaves_too.left) == (1, 0, 1)
+    assert delivery.lease_until == clock.instant + timedelta(minutes=10)
+
+
+def test_an_extension_that_waits_as_the_message_is_acked_is_refused(queue: MessageQueue, clock: TimeMachine) -> None:
+    queue.send("one")
+    [delivery] = queue.receive()
+    outcomes = queue.core.claimer._outcomes  # noqa: SLF001 - the order is the point
+    extended, acked = [outcomes.demand([(delivery, one)]) for one in (Extend(clock.now() + 600 * SECOND), ACK)]
+    queue.run(queue.core.claimer.flush())
+    assert isinstance(extended.error, AlreadySettled)
+    assert (acked.left, acked.lost, acked.error) == (0, [], None)
+    assert (queue.stats.acked, queue.stats.lost, queue.counts().total) == (1, 0, 0)
+
+
+def test_no_extension_is_reported_as_made_that_an_ack_replaced_which_then_failed(
+    queue: MessageQueue, clock: TimeMachine
+) -> None:
+    queue.send("one")
+    [delivery] = queue.receive()
+    outcomes, lease = queue.core.claimer._outcomes, delivery.lease  # noqa: SLF001 - the order is the point
+    assert lease is not None
+    before = delivery.lease_until
+    extended, acked = [outcomes.demand([(delivery, one)]) for one in (Extend(clock.now() + 600 * SECOND), ACK)]
+    outcomes.urgent(clock.now())
+    assert outcomes.fail(lease, StoreUnavailable("away"))
+    assert isinstance(acked.error, StoreUnavailable)
+    assert isinstance(extended.error, AlreadySettled)
+    assert (delivery.settled, delivery.lease_until) == (None, before)
+
+
+@pytest.mark.parametrize("is_committed", [True, False])
+def test_a_message_that_is_acked_while_the_hooks_are_asked_about_an_extension_stays_acked(
+    hooked: MessageQueue, hook: Interrupted, *, is_committed: bool
+) -> None:
+    hooked.send("one")
+    [delivery] = hooked.receive()
+    claimer = hooked.core.claimer
+    hook.meanwhile = (
+        (lambda _: in_another_thread(delivery.ack)) if is_committed else (lambda held: claimer.settle_later(held, ACK))
+    )
+    with pytest.raises(AlreadySettled, match="acked"):
+        delivery.extend("10m")
+    hooked.run(claimer.flush())
+    assert (delivery.settled, hook.settled) == ("acked", ["acked"])
+    assert (hooked.stats.acked, hooked.stats.lost, hooked.counts().total) == (1, 0, 0)
+
+
+class Meanwhile(Faulty):
+    """Something else happens after the next commit, before its answer arrives."""
+
+    happens: Callable[[], object] | None = None
+
+    def perform(self, request: Request) -> object:
+        answer = super().perform(request)
+        happens = self.happens
+        if isinstance(request, Commit) and happens:
+            self.happens = None
+            happens()
+        return answer
+
+
+def test_who_acks_while_a_renewal_finds_the_message_gone_is_told_that_it_is_lost_and_so_are_the_hooks(
+    place: Place, clock: TimeMachine, hook: Interrupted
+) -> None:
+    store, tickets = Meanwhile(place.store(clock)), list[SettleTicket]()
+    queue = MessageQueue.builder().store(store).name("emails").lease("30s").clock(clock).hook(hook).build()
+    queue.send("one")
+    [delivery] = queue.receive()
+    assert MessageQueue.builder().store(store).name("emails").clock(clock).build().delete(delivery.message_id)
+    outcomes = queue.core.claimer._outcomes  # noqa: SLF001 - the order is the point
+    be_renewed(delivery, outcomes, clock)
+    store.happens = lambda: tickets.append(outcomes.demand([(delivery, ACK)]))
+    queue.receive()
+    assert [ticket.lost for ticket in tickets] == [[delivery]]
+    assert (delivery.settled, queue.stats.lost, queue.stats.acked, hook.settled) == ("lost", 1, 0, ["lost"])
 
 
 def test_only_the_first_of_the_acks_that_wait_for_a_common_commit_wakes_the_leader(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -64,6 +66,38 @@ def test_when_the_history_cannot_be_written_nothing_is_settled_and_trying_again_
     assert queue.get(sent.id).standing == "in_flight"
     delivery.ack()
     assert kinds(queue, sent.id)[-1] == "done"
+
+
+def test_an_error_that_cannot_be_printed_costs_its_event_and_not_the_outcome(
+    queue: MessageQueue, caplog: pytest.LogCaptureFixture
+) -> None:
+    queue.send("hello")
+    [delivery] = queue.receive()
+    place: Any = ("page.html", 1, "a column that is no number", "<a>")
+    delivery.error = SyntaxError("no end", place)
+    delivery.fail("a bad page")
+    assert (delivery.settled, queue.counts().backing_off) == ("released", 1)
+    assert f"history_event_dropped queue=emails id={delivery.message_id}" in caplog.text
+    assert {"failed", "retried"}.isdisjoint(kinds(queue))
+
+
+def test_a_log_that_raises_for_an_event_that_was_dropped_costs_no_outcome(
+    queue: MessageQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue.send("hello")
+    [delivery] = queue.receive()
+    place: Any = ("page.html", 1, "a column that is no number", "<a>")
+    delivery.error = SyntaxError("no end", place)
+    shown: list[str] = []
+
+    def refuse(record: logging.LogRecord) -> bool:
+        shown.append(record.__dict__["event"])
+        raise KeyError
+
+    monkeypatch.setattr(logging.getLogger("astyqueue.queue"), "filters", [refuse])
+    delivery.fail("a bad page")
+    assert shown == ["history_event_dropped"]
+    assert (delivery.settled, queue.counts().backing_off) == ("released", 1)
 
 
 def test_a_send_that_fails_half_way_leaves_events_only_of_what_is_there(

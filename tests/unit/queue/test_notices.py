@@ -8,10 +8,13 @@ import pytest
 
 from astyqueue.errors import OutcomeUnknown, StoreError, StoreUnavailable
 from astyqueue.model.settings import Layout
+from astyqueue.protocol.coordination.activity_log import notice_of, read_notices
 from astyqueue.protocol.coordination.doorbell import rows_rung
 from astyqueue.protocol.layout.rows import Ring
-from astyqueue.protocol.steps import Request, Send, Steps
+from astyqueue.protocol.steps import Client, Request, Send, Steps, run
 from astyqueue.queue.row_sharing.paced_doorbell import PacedDoorbell
+from astyqueue.store import Batch, Put
+from astyqueue.stores.memory import MemoryStore
 from astyqueue.testing import TimeMachine
 
 
@@ -39,6 +42,17 @@ def test_a_notice_stands_for_ten_seconds(bell: PacedDoorbell, clock: TimeMachine
     assert writes(bell.ring([])) == 0
     clock.advance("0.1s")
     assert writes(bell.ring([])) == 1
+
+
+def test_every_notice_of_ten_minutes_is_read_however_many_there_are(clock: TimeMachine) -> None:
+    store, process = MemoryStore(clock), Client("ann", clock.now)
+    began = clock.now()
+    unreadable = notice_of("torn", process)
+    store.send(Batch(unreadable.row, (Put(unreadable.puts[0].name, b"\x63newer"),)))
+    for number in range(2_500):
+        store.send(notice_of(f"queue {number}", process))
+    found = run(read_notices(began, clock.now()), store)
+    assert sorted(one.queue for one in found) == sorted(["", *(f"queue {number}" for number in range(2_500))])
 
 
 def test_a_notice_of_a_caller_that_was_cancelled_is_written_by_the_next(bell: PacedDoorbell) -> None:

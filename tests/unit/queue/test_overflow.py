@@ -296,8 +296,9 @@ def test_without_the_queue_to_forward_to_a_send_is_refused(
         queue.send("second")
 
 
+@pytest.mark.parametrize("many_first", [False, True])
 def test_once_the_queue_to_forward_to_is_dropped_sends_are_refused_until_it_is_made_again(
-    queue: MessageQueue, store: Store, clock: TimeMachine
+    queue: MessageQueue, store: Store, clock: TimeMachine, *, many_first: bool
 ) -> None:
     later = MessageQueue.builder().store(store).name("later").clock(clock)
     later.build().close()
@@ -305,10 +306,9 @@ def test_once_the_queue_to_forward_to_is_dropped_sends_are_refused_until_it_is_m
     queue.send_many(["first", "second"])
     run(delete_settings("later"), store)
     clock.advance("10s")
-    with pytest.raises(QueueFull):
-        queue.send("third")
-    with pytest.raises(QueueFull):
-        queue.send_many(["fourth", "fifth"])
+    for many in (many_first, not many_first):
+        with pytest.raises(QueueFull):
+            queue.send_many(["third", "fourth"]) if many else queue.send("fifth")
     with later.build() as there:
         assert queue.send("sixth").id.row.startswith("later:")
         assert sorted(map(str, bodies(there))) == ["second", "sixth"]

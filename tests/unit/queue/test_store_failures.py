@@ -119,6 +119,26 @@ def test_a_limit_that_is_none_is_refused_before_anybody_waits_for_it(queue: Mess
         queue.receive(limit)
 
 
+def test_an_ack_that_nobody_waits_for_and_that_is_not_stored_does_not_fail_the_ack_of_another_row(
+    place: Place, clock: TimeMachine, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = WithoutRow(place.store(clock))
+    queue = MessageQueue.builder().store(store).name("emails").clock(clock).concurrency_shards(2).build()
+    assert len({queue.send(number).id.row for number in range(2)}) == 2
+    [buffered], [waited_for] = queue.receive(1), queue.receive(1)
+    claimer = queue.core.claimer
+    claimer.settle_later(buffered, ACK)
+    claimer._outcomes.urgent(clock.now())  # noqa: SLF001 - from now on it waits, and 5 ms later it is its turn
+    clock.advance("5ms")
+    store.row = buffered.row
+    waited_for.ack()
+    assert f"settle_failed row={buffered.row}" in caplog.text
+    assert queue.stats.acked == 1
+    store.row = ""
+    queue.run(claimer.flush())
+    assert (queue.stats.acked, queue.counts().total) == (2, 0)
+
+
 def test_an_ack_that_went_through_before_the_store_failed_counts_as_done(place: Place, clock: TimeMachine) -> None:
     """The claim that carried it is refused once, so the ack goes alone; then the next look fails."""
     below = place.store(clock)
@@ -204,6 +224,17 @@ class Unsure(Faulty):
             self.away = True
             raise OutcomeUnknown
         return answer
+
+
+class WithoutRow(Faulty):
+    """A store that takes no commit to one row."""
+
+    row = ""
+
+    def perform(self, request: Request) -> object:
+        if isinstance(request, Commit) and request.batch.row == self.row:
+            raise StoreUnavailable(self.row)
+        return super().perform(request)
 
 
 class Interposing(Faulty):
