@@ -30,7 +30,7 @@ from astyqueue.dispatch.processes.forwarded_delivery import Ask, ForwardedDelive
 from astyqueue.dispatch.processes.stray_forks import ending_forked_children
 from astyqueue.dispatch.stacks import traceback_text
 from astyqueue.durations import Duration, as_microseconds, instant_of
-from astyqueue.errors import BadInput, Closed, Reject, Retry, Snooze
+from astyqueue.errors import AstyqueueError, BadInput, Closed, Reject, Retry, Snooze
 from astyqueue.text import one_line
 
 _STATM: Final = "/proc/self/statm"
@@ -89,7 +89,7 @@ class Parent:
             os._exit(1)  # the parent is gone, and the outcome of the call with it
         what, value = frame
         if what == "raise":
-            raise pickle.loads(value)  # noqa: S301 - what the parent of this process raised
+            raise _raised(*value)
         state: Values = value
         return state
 
@@ -172,6 +172,15 @@ def handle(functions: Functions, address: str, delivery: ForwardedDelivery) -> F
         return _failed(error)
     raised = Context().run(perform, handler, delivery)
     return ("done",) if raised is None else _failed(raised)
+
+
+def _raised(packed: bytes, reason: str) -> BaseException:
+    """What the parent of this process raised; AstyqueueError with its text if it cannot be made of that here."""
+    try:
+        error = pickle.loads(packed)  # noqa: S301 - of the parent of this process
+    except Exception:  # noqa: BLE001 - such as one of a class that only the parent has
+        return AstyqueueError(reason)
+    return error if isinstance(error, BaseException) else AstyqueueError(reason)
 
 
 def _failed(error: BaseException) -> Frame:

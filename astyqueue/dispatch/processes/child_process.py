@@ -21,7 +21,7 @@ from astyqueue.clock import SystemClock, instant
 from astyqueue.dispatch.processes import forwarded_delivery
 from astyqueue.dispatch.processes.channel import Channel, Frame
 from astyqueue.dispatch.processes.forwarded_delivery import crossing
-from astyqueue.errors import AstyqueueError, ChildDied, HandlerFailed, Reject, Retry, Snooze
+from astyqueue.errors import ChildDied, HandlerFailed, Reject, Retry, Snooze
 from astyqueue.queue.delivery.delivery import Delivery
 from astyqueue.structured_log import log_safely
 from astyqueue.text import reason_of
@@ -212,16 +212,14 @@ def _answer_to_ask(delivery: Delivery, call: str, arguments: tuple[object, ...])
     try:
         return ("state", forwarded_delivery.carry_out(delivery, call, arguments))
     except BaseException as error:  # noqa: BLE001 - raised in the handler, as in a thread
-        return ("raise", _pickled(error))
+        return ("raise", (_pickled(error), reason_of(error)))
 
 
 def _pickled(error: BaseException) -> bytes:
     try:
-        packed = pickle.dumps(error)
-        pickle.loads(packed)  # noqa: S301 - made here, to see whether it can be read
+        return pickle.dumps(error)
     except Exception:  # noqa: BLE001 - a hook may raise anything
-        return pickle.dumps(AstyqueueError(reason_of(error)))
-    return packed
+        return b""
 
 
 @log_safely

@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -301,18 +302,24 @@ def test_a_child_that_its_parent_has_ended_before_it_is_ready_exits_without_a_tr
 
 
 class RefusedAck(Hook):
-    """Refuses each ack, by an error that cannot cross to another process."""
+    """Refuses each ack, by an error of a class that has no name, or has one in this process only."""
 
     def before_settle(self, delivery: BaseDelivery, outcome: str) -> None:
         class Refused(Exception):
-            """An error of a class that no other process can import."""
+            """An error."""
 
         if outcome == "acked":
+            if delivery.body == {"asks": "an ack that the program refuses"}:
+                Refused.__module__, Refused.__qualname__ = "program", "Refused"
+                sys.modules["program"].__dict__["Refused"] = Refused
             message = f"no ack of attempt {delivery.attempt}"
             raise Refused(message)
 
 
-def test_what_a_handler_in_a_child_asks_for_in_vain_is_why_its_attempt_failed(stages: Stages, lines: Lines) -> None:
+def test_what_a_handler_in_a_child_asks_for_in_vain_is_why_its_attempt_failed(
+    stages: Stages, lines: Lines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "program", ModuleType("program"))
     reasons = {
         "a retry at no moment": "BadInput: 'soon' is not a duration",
         "a snooze in no time zone": "BadInput: ",
@@ -322,6 +329,7 @@ def test_what_a_handler_in_a_child_asks_for_in_vain_is_why_its_attempt_failed(st
         "a unique follow-up": "BadInput: a follow-up has no unique key",
         "an error in the place of a reason": "BadInput: a reason must be text, not LookupError('no such address')",
         "an ack that a hook refuses": "AstyqueueError: Refused: no ack of attempt 1",
+        "an ack that the program refuses": "AstyqueueError: Refused: no ack of attempt 1",
     }
     stage = stages(hooks=[RefusedAck()], max_attempts=1)
     stage.queue.send_many([{"asks": asks} for asks in reasons])
