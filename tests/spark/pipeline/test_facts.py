@@ -222,15 +222,13 @@ def test_a_lease_that_ran_out_is_told_after_the_message_was_claimed_again_and_do
     assert [row["state"] for row in messages(known).collect()] == ["done"]
 
 
-@pytest.mark.parametrize("before", ["sent", "released", "failed"])
-def test_a_message_that_is_claimed_at_once_is_in_flight(spark: SparkSession, before: str) -> None:
-    life = Life("a")
-    if before != "sent":
-        getattr(life.claimed(1), before)(2)
-    waiting = [row["state"] for row in messages(marked(frame(spark, life.events))).collect()]
-    life.claimed(2.1 if before != "sent" else 0.1, "host2:9:cc")
-    claimed = [row["state"] for row in messages(marked(frame(spark, life.events))).collect()]
-    assert (waiting, claimed) == (["waiting"], ["in flight"])
+def test_a_message_that_is_claimed_at_once_is_in_flight(spark: SparkSession) -> None:
+    lives = [Life("sent"), Life("released").claimed(1).released(2), Life("failed").claimed(1).failed(2)]
+    waiting = [row["state"] for row in messages(marked(frame(spark, told(*lives)))).collect()]
+    for life, at in zip(lives, (0.1, 2.1, 2.1), strict=True):
+        life.claimed(at, "host2:9:cc")
+    claimed = [row["state"] for row in messages(marked(frame(spark, told(*lives)))).collect()]
+    assert (waiting, claimed) == (["waiting"] * 3, ["in flight"] * 3)
 
 
 def test_an_event_of_a_kind_that_is_not_known_does_not_change_the_state(spark: SparkSession) -> None:

@@ -107,7 +107,8 @@ def test_days_that_were_read_and_not_built_are_built_by_the_next_run(
     assert [row["state"] for row in store.tables.rows(MESSAGES)] == ["done"]
 
 
-@pytest.mark.parametrize("step", ["marked", pytest.param("attempts", marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize("step", ["marked", "attempts"])
 def test_an_earlier_day_that_a_killed_run_read_again_is_built_by_the_next_run(
     spark: SparkSession, begun: Tables, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
@@ -127,7 +128,8 @@ def test_an_earlier_day_that_a_killed_run_read_again_is_built_by_the_next_run(
 HALF_DONE: Final = {"twice": ("unlink", 10, 15), "empty": ("rename", 30 * HOUR, 6)}
 
 
-@pytest.mark.parametrize("left", ["twice", pytest.param("empty", marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize("left", ["twice", "empty"])
 def test_an_earlier_day_that_a_killed_run_left_twice_or_empty_is_mended_by_the_next_run(
     spark: SparkSession, begun: Tables, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left: str
 ) -> None:
@@ -146,6 +148,7 @@ def test_an_earlier_day_that_a_killed_run_left_twice_or_empty_is_mended_by_the_n
     assert [(day["sent"], day["done"]) for day in store.tables.rows(FACTS, grain="queue")] == [(mended, mended)]
 
 
+@pytest.mark.full
 def test_events_that_are_there_once_are_left_as_they_are_when_all_days_are_built_anew(
     spark: SparkSession, begun: Tables, tmp_path: Path
 ) -> None:

@@ -61,6 +61,7 @@ def url(server: TimeMachine, tmp_path: Path) -> str:
     return made
 
 
+@pytest.mark.full
 def test_a_machine_whose_clock_stays_ahead_loses_nothing(
     spark: SparkSession, server: TimeMachine, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

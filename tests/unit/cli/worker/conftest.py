@@ -67,7 +67,6 @@ def grow() -> None:
 
 @app.task(queue="emails")
 def die() -> None:
-    print("dies", flush=True)
     os.kill(os.getpid(), signal.SIGKILL)
 '''
 

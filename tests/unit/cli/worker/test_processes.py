@@ -96,7 +96,6 @@ def test_a_process_that_is_killed_is_started_again_and_its_work_is_done(
 ) -> None:
     send(emails, "die", max_attempts=1)
     supervisor = worker("jobs:app", "-Q", "emails", "-p", "1")
-    supervisor.until("dies")
     supervisor.until("died child=1 code=137 again_in=1s")
     assert len(until_ready(supervisor)) == 2
     send(emails, "note", "done")
