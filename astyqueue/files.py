@@ -16,8 +16,8 @@ from pathlib import Path
 def replace_file(path: Path, content: bytes, *, durable: bool = True) -> None:
     """Write the file atomically: a reader finds the old content or all of the new one, also after a crash.
 
-    When it returns, a crash brings back the new one. If it need not be `durable` this waits for no disk, which may take
-    seconds, and after a failure of power there may be an empty file.
+    If it is to be `durable`, a crash brings back the new one once this has returned. Else this does not wait until the
+    disk has it, which may take seconds, and after a failure of power the file may be empty.
 
     Only the owner may read a new file, under any umask; an existing file keeps its permissions, and its owner if root
     writes it, except that a file of another user in a folder that all may change is replaced by a new one. The content

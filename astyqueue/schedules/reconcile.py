@@ -102,7 +102,7 @@ class Instructions:
 
 @dataclass(slots=True)
 class Reconciled:
-    """The result of reconciling, by name of schedule; `current` is False if another release is current.
+    """The result of reconciling, by name of schedule; `current` is False if another release is, or may be, current.
 
     `saved` were made or changed, `removed` were removed, and `stale` still exist and fire, although they are no longer
     declared. `unreadable` were left as they are, declared or not, because this process cannot read them. `others` were
@@ -164,15 +164,15 @@ def reconcile(core: QueueRuntime, release: Release, instructions: Instructions |
     reconciling = _Reconciling(core, release, instructions or Instructions())
     try:
         record = yield from reconciling.take_over()
-        if record is not None:
-            return (yield from reconciling.carry_out(record))
-    except Undecodable as error:
+    except Undecodable as error:  # workers must start
         if instructions is not None:
             raise
-        reconciling.log_unchanged(error, "the next start tries again")  # workers must start
-    else:
-        reason = "a later release of the program, or one with an order, is current"
-        reconciling.log_unchanged(reason, f"to roll back to this release: {_PRUNE}")
+        reconciling.log_unchanged(error, "start the version of astyqueue that wrote the record, or a later one")
+        return Reconciled(current=False)
+    if record is not None:
+        return (yield from reconciling.carry_out(record))
+    reason = "a later release of the program, or one with an order, is current"
+    reconciling.log_unchanged(reason, f"to roll back to this release: {_PRUNE}")
     return Reconciled(current=False)
 
 
@@ -381,7 +381,10 @@ class _Reconciling:
         """Whether no newer release took over: checked before each change, so that its schedules are not changed."""
         if self._instructions.dry_run:
             return True
-        return self._decoded((yield from self._read())).release == self._release
+        try:
+            return self._decoded((yield from self._read())).release == self._release
+        except Undecodable:
+            return False
 
     def _of_code(self, name: str) -> Steps[Schedule | None]:
         """The schedule of this name, if code declared it."""

@@ -81,6 +81,7 @@ class Forwarder:
         self._passes = 0
         self._failures = 0
         self._wanted_passes = 0
+        self._drains = 0
         self._changed: Final = Wakeup(clock)
         self._thread: Final = threading.Thread(target=self._run, name=f"astyqueue-spool:{self._queue}", daemon=True)
 
@@ -101,6 +102,7 @@ class Forwarder:
         until = self._clock.monotonic() + timeout_us
         failures, wanted = self._failures, self._passes + 2  # a pass that runs now began before the last append
         self._wanted_passes = wanted
+        self._drains += 1
         self._adopt_at = self._retry_at = BEGINNING
         self._wakeup.set()
         while self._passes < wanted and not self._has_ended:
@@ -127,7 +129,7 @@ class Forwarder:
 
     def _pass(self) -> None:
         """Forward a batch of each journal; rest if there was none, or if all that was tried failed."""
-        wanted = self._wanted_passes
+        drains = self._drains
         self._errors, self._has_moved = [], False
         if self._clock.monotonic() >= self._retry_at:
             self._held.clear()
@@ -140,7 +142,7 @@ class Forwarder:
         if self._is_closing:
             return
         if self._errors:
-            self._note_failure(wanted)
+            self._note_failure(drains)
         elif not self._held:
             self.outage.ended(self.journals.own.folder)
             self._tries.clear()
@@ -157,11 +159,11 @@ class Forwarder:
             self._log_unexpected(error)
             self._errors.append(error)
 
-    def _note_failure(self, wanted: int) -> None:
+    def _note_failure(self, drains: int) -> None:
         pause = self.outage.failed(self._errors[0], self.journals.own.folder)
         self._retry_at = self._clock.monotonic() + pause
         # If `drain` was called during this pass, the next try is at once: also if its own change came just before ours.
-        if self._wanted_passes != wanted:
+        if self._drains != drains:
             self._retry_at = BEGINNING
         self._failures += 1
         self._changed.set()

@@ -35,6 +35,7 @@ class OpenJournals:
         self.own = folder.claim(options, clock)
         self._adopted: list[ProcessJournal] = []
         self._passed: dict[int, Traces] = {}
+        self._failed: set[int] = set()
 
     @property
     def all(self) -> list[ProcessJournal]:
@@ -52,17 +53,25 @@ class OpenJournals:
     def adopt(self) -> None:
         """Open the journals that dead processes left; one that was left empty is passed until it is used.
 
-        One that cannot be opened, or looked at, is logged, and tried again by the next call.
+        One that cannot be opened, or looked at, is logged, and tried again by the next call. Raises the error of one
+        whose disk failed while this process had it.
         """
         here = {journal.number for journal in self.all}
-        for number in self.folder.numbers():
-            if number not in here:
-                try:
-                    self._adopt_left(number)
-                except JournalInUse:
-                    continue
-                except (JournalError, OSError) as error:
-                    self.folder.note_unreadable(number, error)
+        tried = [self._try_to_adopt(number) for number in self.folder.numbers() if number not in here]
+        for error in filter(None, tried):
+            raise error
+
+    def _try_to_adopt(self, number: int) -> Exception | None:
+        """Open a journal; returns the error if its disk failed while this process had it, and fails again."""
+        try:
+            self._adopt_left(number)
+        except JournalInUse:
+            pass
+        except (JournalError, OSError) as error:
+            self.folder.note_unreadable(number, error)
+            return error if number in self._failed else None
+        self._failed.discard(number)
+        return None
 
     def _adopt_left(self, number: int) -> None:
         if self._passed.get(number) != self.folder.traces(number) and self.folder.was_written(number):
@@ -87,6 +96,7 @@ class OpenJournals:
             journal.discard(failure)
             if journal is not self.own:
                 self._adopted.remove(journal)
+                self._failed.add(journal.number)
                 return
             try:
                 self.own = self.folder.open(journal.number, self._options, self._clock)

@@ -99,13 +99,10 @@ class SupervisedProcess:
         self.short_lives = self.deaths = 0
 
     def listen(self) -> None:
-        """Read what the process says of itself.
-
-        Time in which the supervisor did not listen does not count: a whole container may have been suspended.
-        """
-        before, self._listened = self._listened, self._clock.monotonic()
-        if self._listened - before > _LISTENS_WITHIN:
-            self.heard += self._listened - before
+        """Read what the process says of itself."""
+        now = self._clock.monotonic()
+        self.heard += self._unheard(now)
+        self._listened = now
         if self._process is not None and self._pipe is not None and (said := self._pipe.status()) is not None:
             self.status, self._said, self.heard = said, True, self._listened
 
@@ -114,8 +111,14 @@ class SupervisedProcess:
 
         With less patience, one that starts is given a minute, and one that runs five seconds.
         """
-        silent = self._clock.monotonic() - self.heard
+        now = self._clock.monotonic()
+        silent = now - self.heard - self._unheard(now)
         return silent if silent >= max(patience, _REPORTS_WITHIN if self._said else _STARTS_WITHIN) else 0
+
+    def _unheard(self, now: MonotonicUs) -> int:
+        """How long the supervisor has not listened that does not count: a whole container may have been suspended."""
+        gap = now - self._listened
+        return gap - SECOND if gap > _LISTENS_WITHIN else 0
 
     def request(self, stage: Stage, number: int) -> None:
         """Have it drain or stop, or with NONE act on a signal."""

@@ -178,7 +178,7 @@ def _raised(packed: bytes, reason: str) -> BaseException:
     """What the parent of this process raised; AstyqueueError with its text if it cannot be made of that here."""
     try:
         error = pickle.loads(packed)  # noqa: S301 - of the parent of this process
-    except Exception:  # noqa: BLE001 - such as one of a class that only the parent has
+    except BaseException:  # noqa: BLE001 - its class is not here, or the import of its module ends the process
         return AstyqueueError(reason)
     return error if isinstance(error, BaseException) else AstyqueueError(reason)
 

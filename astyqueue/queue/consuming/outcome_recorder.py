@@ -73,6 +73,15 @@ class PendingOutcome(NamedTuple):
                 ticket.lost.append(self.delivery)
             ticket.one_less()
 
+    def refuse(self) -> None:
+        """Raise AlreadySettled in the callers of an extension, which is not made: the delivery got another outcome.
+
+        If that one fails, it is withdrawn, and the lease ends when it would have ended.
+        """
+        error = already_settled_error(self.delivery)
+        for ticket in self.tickets:
+            ticket.fail(error)
+
 
 class FreedGroups:
     """The rows in which new outcomes end messages of groups: a claim there can take the next ones at once.
@@ -217,6 +226,9 @@ class OutcomeRecorder:
 
     def conclude(self, pending: PendingOutcome, *, lost: bool) -> None:
         """End the wait for an outcome that is in the store or came too late, and queue its hook calls."""
+        if lost and isinstance(pending.outcome, Extend) and pending.delivery.decided:
+            pending.refuse()
+            return
         if lost:
             self.lost(pending.delivery, pending.events)
         pending.over(lost=lost)
@@ -231,8 +243,15 @@ class OutcomeRecorder:
             if delivery.id not in gone:
                 kept.append(delivery)
                 self.notifier.settled(delivery, WORDS[Extend])
-            elif not delivery.decided:  # a transaction is settling it until it has recorded its commit
-                self.lost(delivery)
-                self.notifier.settled(delivery, "lost")
+            else:
+                self._lose_unless_decided(delivery)
         if kept and self.observers.on:
             self.observers.notify(LeaseRenewed(row, tuple(one.message_id for one in kept), until))
+
+    def _lose_unless_decided(self, delivery: BaseDelivery) -> None:
+        with self.deciding:
+            if delivery.decided:  # by a thread, or by a transaction until it has recorded its commit
+                return
+            delivery.settled = "lost"
+        self.lost(delivery)
+        self.notifier.settled(delivery, "lost")

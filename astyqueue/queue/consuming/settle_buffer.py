@@ -143,10 +143,7 @@ class SettleBuffer:
             if pending.delivery.group is not None:
                 self._recorder.freed_groups.note(pending)
             if lease is None or pending.delivery.id not in lease.deliveries:
-                if pending.delivery.settled and isinstance(pending.outcome, Extend):
-                    _refuse_extension(pending)
-                else:
-                    self._recorder.conclude(pending, lost=True)
+                self._recorder.conclude(pending, lost=True)
             elif (waiting := self._pending.get(lease)) is None:
                 self._pending[lease] = {pending.delivery.id: pending}
             elif (earlier := waiting.get(pending.delivery.id)) is None:
@@ -331,18 +328,8 @@ def _merged(earlier: PendingOutcome, later: PendingOutcome) -> PendingOutcome:
         case Extend(first), Extend(second):
             return later._replace(outcome=Extend(max(first, second)), tickets=(*earlier.tickets, *later.tickets))
         case Extend(), _:
-            _refuse_extension(earlier)
+            earlier.refuse()
             return later
         case _:
-            _refuse_extension(later)
+            later.refuse()
             return earlier
-
-
-def _refuse_extension(pending: PendingOutcome) -> None:
-    """Raise AlreadySettled in the callers of an extension, which is not made: the delivery got an outcome meanwhile.
-
-    If that outcome fails, it is withdrawn, and the lease ends when it would have ended.
-    """
-    error = already_settled_error(pending.delivery)
-    for ticket in pending.tickets:
-        ticket.fail(error)

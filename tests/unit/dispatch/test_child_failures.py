@@ -30,18 +30,6 @@ from tests.unit.dispatch.test_stuck import Lines, lines
 
 __all__ = ["lines"]
 
-UNCONFIGURED = """
-import os
-import sys
-
-if "ASTYQUEUE_CHILD_OF" in os.environ:
-    sys.exit("no configuration")
-
-
-def handle(delivery):
-    pass
-"""
-
 IN_A_CHILD = """
 import os
 import sys
@@ -269,12 +257,10 @@ def test_a_stop_ends_a_child_whose_import_does_not_end(
         made.append(ChildProcess(options, addresses))
         return made[-1]
 
-    module = tmp_path / "hanging.py"
-    module.write_text(UNCONFIGURED.replace("sys.exit(", "__import__('signal').pause() or ("))
-    monkeypatch.syspath_prepend(tmp_path)
+    hanging = imported("hanging", "__import__('signal').pause()", tmp_path, monkeypatch)
     monkeypatch.setattr(children, "ChildProcess", makes)
     still.queue.send({"number": 1})
-    dispatcher = begun(still, importlib.import_module(module.stem).handle)
+    dispatcher = begun(still, hanging)
     still.when(lambda: bool(dispatcher.presence._workload.running()))  # noqa: SLF001 - what `astyqueue workers` shows
     dispatcher.stop()
     assert made[0]._process.wait(DEADLINE) == -signal.SIGKILL  # noqa: SLF001 - nothing else tells of its end

@@ -226,7 +226,21 @@ def test_a_message_that_is_acked_while_the_hooks_are_asked_about_an_extension_st
     assert (hooked.stats.acked, hooked.stats.lost, hooked.counts().total) == (1, 0, 0)
 
 
-class Meanwhile(Faulty):
+def test_an_extension_that_comes_after_the_ack_of_a_transaction_loses_no_message(
+    queue: MessageQueue, clock: TimeMachine
+) -> None:
+    queue.send("one")
+    [delivery] = queue.receive()
+    claimer = queue.core.claimer
+    extended = claimer._outcomes.demand([(delivery, Extend(clock.now() + 600 * SECOND))])  # noqa: SLF001 - as above
+    with claimer.recorder.settling([(delivery, ACK)]):  # as a transaction until it has recorded its commit
+        assert queue.delete(delivery.message_id)
+        queue.run(claimer.flush())
+    assert isinstance(extended.error, AlreadySettled)
+    assert (delivery.settled, queue.stats.lost) == (None, 0)
+
+
+class Afterwards(Faulty):
     """Something else happens after the next commit, before its answer arrives."""
 
     happens: Callable[[], object] | None = None
@@ -243,7 +257,7 @@ class Meanwhile(Faulty):
 def test_who_acks_while_a_renewal_finds_the_message_gone_is_told_that_it_is_lost_and_so_are_the_hooks(
     place: Place, clock: TimeMachine, hook: Interrupted
 ) -> None:
-    store, tickets = Meanwhile(place.store(clock)), list[SettleTicket]()
+    store, tickets = Afterwards(place.store(clock)), list[SettleTicket]()
     queue = MessageQueue.builder().store(store).name("emails").lease("30s").clock(clock).hook(hook).build()
     queue.send("one")
     [delivery] = queue.receive()

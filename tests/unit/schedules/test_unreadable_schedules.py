@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from datetime import datetime, timedelta
 
 import pytest
@@ -14,8 +15,8 @@ from astyqueue.queue.admin.schedules import handle_of
 from astyqueue.queue.queue import MessageQueue
 from astyqueue.schedules import Declared, Reconciled, Release, reconcile
 from astyqueue.store import Batch, Name, Put, Slice
-from astyqueue.triggers import Triggers
-from tests.unit.schedules.test_reconcile import Fleet, fleet
+from astyqueue.triggers import Every, Triggers
+from tests.unit.schedules.test_reconcile import Fleet, carried_out, fleet
 
 __all__ = ["fleet"]
 
@@ -94,6 +95,25 @@ def test_a_program_starts_though_the_record_of_what_it_declares_cannot_be_read_a
     for dry_run in (True, False):
         with pytest.raises(Undecodable, match="The schedules that this program declares stay as they are"):
             app.reconcile_all(prune=True, dry_run=dry_run)
+
+
+def test_a_start_that_is_overtaken_by_a_release_that_it_cannot_read_changes_nothing_more(
+    fleet: Fleet, caplog: pytest.LogCaptureFixture
+) -> None:
+    app = fleet.start("digest", release=1)
+    queue = app.open()
+    newer = Batch("default:declared", (Put(Name(0, 0, ids.of_text("shop"), 0), b"\x63newer"),))
+    declared = {name: Declared(Every("1m"), Message(None)) for name in ("audit", "report")}
+    steps = reconcile(queue.core, Release("shop", declared, (2,)))
+    commits = itertools.count(1)
+
+    def overtake() -> None:
+        if next(commits) == 1:
+            queue.store.commit(newer, ())
+
+    assert carried_out(steps, queue.store, after_commits=overtake) == Reconciled(current=False)
+    assert fleet.schedules() == {"digest": "code"}
+    assert "schedules_unchanged" not in caplog.text  # it may have changed some
 
 
 def test_a_rename_continues_a_schedule_whose_trigger_its_own_process_has_not_registered(fleet: Fleet) -> None:

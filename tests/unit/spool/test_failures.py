@@ -167,9 +167,12 @@ class BrokenDisk(LocalDisk):
     def __init__(self, broken: str, *, refuses_writes: bool = False) -> None:
         self.broken = broken
         self.refuses_writes = refuses_writes
+        self.refuses_opens = False
         self.is_broken = False
 
     def open(self, path: Path, *, write: bool = False, create: bool = False) -> LocalFile:
+        if self.is_broken and self.refuses_opens and str(path).endswith(self.broken):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
         flags = (os.O_RDWR if write else os.O_RDONLY) | (os.O_CREAT if create else 0)
         return BrokenFile(for_owner(str(path), flags | os.O_CLOEXEC), path, self)
 
@@ -239,10 +242,12 @@ def test_an_own_journal_that_cannot_be_opened_again_holds_up_no_other(
         disk.is_broken = False
 
 
+@pytest.mark.parametrize("refuses_opens", [False, True])
 def test_a_spool_is_not_drained_while_the_disk_fails_for_the_journal_of_a_dead_process(
-    store: Gate, plain: MessageQueue, folder: Path
+    store: Gate, plain: MessageQueue, folder: Path, *, refuses_opens: bool
 ) -> None:
     disk = BrokenDisk("2/journal.forwarded.cursor", refuses_writes=True)
+    disk.refuses_opens = refuses_opens
     with on_disk(store, folder, disk) as queue, on_disk(store, folder, disk) as dead:
         store.is_away = True
         dead.send("left by a dead process")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -159,9 +160,10 @@ def test_a_message_can_be_set_aside_for_an_error_without_a_text(forwarding: Forw
 
 
 class AtInstruction:
-    """Calls a function before one of the instructions with which the thread notes a failure; counts them."""
+    """Calls a function before one of the instructions with which the thread notes its second failure; counts them."""
 
     def __init__(self, number: int, call: Callable[[], object]) -> None:
+        self.failures = 0
         self.passed = 0
         self.has_ended = False
         self._number = number
@@ -169,6 +171,9 @@ class AtInstruction:
 
     def trace(self, frame: FrameType, event: str, _: Any) -> TraceFunction | None:  # noqa: ANN401 - as `sys.settrace` has it
         if frame.f_code.co_qualname != "Forwarder._note_failure":
+            return None
+        self.failures += event == "call"
+        if self.failures != 2:
             return None
         frame.f_trace_opcodes = True
         if event == "opcode":
@@ -180,13 +185,14 @@ class AtInstruction:
 
 
 def noting_a_failure(folder: Path, clock: TimeMachine, drain_at: int) -> int:
-    """Forward a message at the second try, `drain` being called meanwhile; returns the number of instructions."""
+    """Forward a message at the third try, with a `drain` during the second; returns the number of instructions."""
 
     def drain() -> None:
         made.fail(None)
         made.spool.drain(0)
 
     at = AtInstruction(drain_at, drain)
+    sys._getframe().f_trace_opcodes = True  # noqa: SLF001 - else Python 3.12 has no such events in another thread
     threading.settrace(at.trace)
     try:
         made = Forwarding(folder, clock)
@@ -195,6 +201,8 @@ def noting_a_failure(folder: Path, clock: TimeMachine, drain_at: int) -> int:
     with closing(made.spool):
         made.fail(StoreUnavailable("away"))
         made.spool.append([message(ROWS[0], 0)])
+        until_true(lambda: made.is_failing)
+        made.spool.drain(0)
         until_true(lambda: at.has_ended)
         if drain_at:
             until_true(lambda: bool(made.arrived))
@@ -202,7 +210,9 @@ def noting_a_failure(folder: Path, clock: TimeMachine, drain_at: int) -> int:
 
 
 def test_a_drain_that_begins_as_a_try_fails_has_the_next_one_at_once(tmp_path: Path, clock: TimeMachine) -> None:
-    for number in range(1, noting_a_failure(tmp_path / "none", clock, 0) + 1):
+    instructions = noting_a_failure(tmp_path / "none", clock, 0)
+    assert instructions > 10
+    for number in range(1, instructions + 1):
         noting_a_failure(tmp_path / str(number), clock, number)
 
 

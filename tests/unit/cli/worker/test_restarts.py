@@ -119,7 +119,9 @@ def test_a_process_that_misses_one_of_its_reports_is_not_frozen(clock: TimeMachi
     deaths.child._said = True  # noqa: SLF001 - it speaks through a pipe
     clock.advance("1200ms")
     assert deaths.child.silent(SECOND) == 0
-    clock.advance("3800ms")
+    for _ in range(2):
+        deaths.child.listen()
+        clock.advance("1900ms")
     assert deaths.child.silent(SECOND) == 5 * SECOND
     assert deaths.child.silent(6 * SECOND) == 0
 
@@ -132,9 +134,21 @@ def test_a_process_that_was_suspended_with_its_supervisor_is_not_frozen(clock: T
 
     deaths.child.start()
     deaths.child._said = True  # noqa: SLF001 - it speaks through a pipe
-    goes_on_for(3)
+    goes_on_for(2)
     clock.advance("1h")
+    assert deaths.child.silent(SECOND) == 0
     deaths.child.listen()
     assert deaths.child.silent(SECOND) == 0
     goes_on_for(2)
+    assert deaths.child.silent(SECOND) == 5 * SECOND
+
+
+def test_a_process_that_says_nothing_is_frozen_though_its_supervisor_listens_seldom(
+    clock: TimeMachine, deaths: Deaths
+) -> None:
+    deaths.child.start()
+    deaths.child._said = True  # noqa: SLF001 - it speaks through a pipe
+    for _ in range(5):
+        clock.advance("4s")
+        deaths.child.listen()
     assert deaths.child.silent(SECOND) == 5 * SECOND
