@@ -187,10 +187,11 @@ def leaving_a_thread_behind(delivery: Delivery) -> None:
 def dying_beside_a_fork(delivery: Delivery) -> None:
     """Fork a process that lives until the test closes a named pipe, and die."""
     body: Any = delivery.body
-    if os.fork() == 0:
-        Path(body["until"]).read_text(encoding="utf-8")
-        os._exit(0)
-    os.kill(os.getpid(), signal.SIGKILL)
+    with Path(body["until"]).open(encoding="utf-8") as pipe:  # before the fork: the test may have closed it after that
+        if os.fork() == 0:
+            pipe.read()
+            os._exit(0)
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def leaving_a_fork_behind(delivery: Delivery) -> None:
