@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from astyqueue import Message, MessageQueue
+from astyqueue import Delivery, Message, MessageQueue
 from astyqueue.clock import instant
 from astyqueue.errors import BadInput, OutcomeUnknown, StoreUnavailable
 from astyqueue.model.event import FLAT, Event, Kind
@@ -68,13 +68,19 @@ def test_when_the_history_cannot_be_written_nothing_is_settled_and_trying_again_
     assert kinds(queue, sent.id)[-1] == "done"
 
 
-def test_an_error_that_cannot_be_printed_costs_its_event_and_not_the_outcome(
-    queue: MessageQueue, caplog: pytest.LogCaptureFixture
-) -> None:
+def failed_unprintably(queue: MessageQueue) -> Delivery:
+    """A delivery whose handler raised an error that Python cannot print."""
     queue.send("hello")
     [delivery] = queue.receive()
     place: Any = ("page.html", 1, "a column that is no number", "<a>")
     delivery.error = SyntaxError("no end", place)
+    return delivery
+
+
+def test_an_error_that_cannot_be_printed_costs_its_event_and_not_the_outcome(
+    queue: MessageQueue, caplog: pytest.LogCaptureFixture
+) -> None:
+    delivery = failed_unprintably(queue)
     delivery.fail("a bad page")
     assert (delivery.settled, queue.counts().backing_off) == ("released", 1)
     assert f"history_event_dropped queue=emails id={delivery.message_id}" in caplog.text
@@ -84,10 +90,7 @@ def test_an_error_that_cannot_be_printed_costs_its_event_and_not_the_outcome(
 def test_a_log_that_raises_for_an_event_that_was_dropped_costs_no_outcome(
     queue: MessageQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    queue.send("hello")
-    [delivery] = queue.receive()
-    place: Any = ("page.html", 1, "a column that is no number", "<a>")
-    delivery.error = SyntaxError("no end", place)
+    delivery = failed_unprintably(queue)
     shown: list[str] = []
 
     def refuse(record: logging.LogRecord) -> bool:
