@@ -156,7 +156,7 @@ class Forwarder:
         except (JournalError, OSError) as error:
             self._errors.append(error)
         except Exception as error:  # noqa: BLE001 - the thread must outlive a defect
-            self._log_unexpected(error)
+            _log_unexpected(self._queue, error)
             self._errors.append(error)
 
     def _note_failure(self, drains: int) -> None:
@@ -187,7 +187,9 @@ class Forwarder:
         """Forward the next batch of a journal. If its disk fails, open it again: only then it takes messages."""
         try:
             if journal.failure is None:
-                self._forward(journal)
+                # Those of other rows go in this pass, because `drain` has each pass begin with the held rows again.
+                while self._forward(journal):
+                    pass
                 return
             failure = journal.failure
         except JournalFailed as error:
@@ -198,8 +200,8 @@ class Forwarder:
         self.journals.reopen(journal, failure)
         self._adopt_at = BEGINNING  # the next try opens one that a dead process left, too
 
-    def _forward(self, journal: ProcessJournal) -> None:
-        """Forward the next batch, and report what could not be read."""
+    def _forward(self, journal: ProcessJournal) -> bool:
+        """Forward the next batch, and report what could not be read; returns whether all of it waits for its rows."""
         with self._files:
             batch, before = journal.pending(self._held), journal.unreadable
             damage = journal.damage()
@@ -213,6 +215,8 @@ class Forwarder:
                 self._resolve(journal, [one for one in batch if one.row == row], error)
         except _NoneSentError as none_sent:
             self._hold_all({one.row for one in batch if one.message is not None}, none_sent.error)
+            return False
+        return bool(batch) and all(one.row in self._held for one in batch)
 
     def _sent(self, part: Sequence[PendingMessage]) -> dict[str, Exception]:
         """Send messages to the store; returns the errors of the rows that failed. _NoneSentError if all wait."""
@@ -247,14 +251,9 @@ class Forwarder:
             return True
         if isinstance(error, AstyqueueError | ValueError) or len(part) > 1:
             return False
-        self._log_unexpected(error)
+        _log_unexpected(self._queue, error)
         self._tries[part[0]] = self._tries.get(part[0], 0) + 1
         return self._tries[part[0]] < _TRIES
-
-    @log_safely
-    def _log_unexpected(self, error: Exception) -> None:
-        effect = "the spool tries again"
-        log_event(_log, logging.ERROR, "spool_unexpected_error", exc_info=error, queue=self._queue, effect=effect)
 
     def _hold(self, row: str, error: Exception) -> None:
         self._held.add(row)
@@ -263,7 +262,7 @@ class Forwarder:
     def _hold_all(self, rows: set[str], error: Exception) -> None:
         """Hold these rows. The traceback of an error of an unexpected type is logged once while that lasts."""
         if not isinstance(error, AstyqueueError | OSError) and reason_of(error) != self.outage.last_error:
-            self._log_unexpected(error)
+            _log_unexpected(self._queue, error)
         for row in rows - self._held:
             self._hold(row, error)
 
@@ -298,6 +297,12 @@ class Forwarder:
         _log_refusal(self._queue, journal, one, reason)
         if self._observers.on:
             self._observers.notify(SpoolRefused(self._queue, one.message and one.message.id, reason))
+
+
+@log_safely
+def _log_unexpected(queue: str, error: Exception) -> None:
+    effect = "the spool tries again"
+    log_event(_log, logging.ERROR, "spool_unexpected_error", exc_info=error, queue=queue, effect=effect)
 
 
 @log_safely

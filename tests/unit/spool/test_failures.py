@@ -93,6 +93,27 @@ def test_a_row_that_cannot_be_written_holds_up_no_other_and_comes_in_order_later
     assert all(numbers == sorted(numbers) for numbers in found.values())
 
 
+def test_other_rows_go_on_also_if_drain_is_called_at_every_try_of_the_row_that_cannot_be_written(
+    rows: TwoRows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows.store.is_away = True
+    sent = [one for _ in range(3) for one in rows.queue.send_many(range(1_000)).ids if one]
+    tries = 0
+
+    def refused(request: Request) -> None:
+        nonlocal tries
+        if isinstance(request, Commit) and request.batch.row == sent[0].row:
+            tries += 1
+            assert not rows.queue.spool.drain(0)
+            raise SliceTooLong(sent[0].row)
+
+    monkeypatch.setattr(rows.store, "answers", refused)
+    rows.store.is_away = False
+    free = sum(one.row != sent[0].row for one in sent)
+    assert len(rows.received(free)) == free
+    assert tries > 1
+
+
 def test_what_was_forwarded_behind_a_held_row_is_not_doubled_by_the_next_process(rows: TwoRows) -> None:
     [first] = rows.queue.send_many([0]).ids
     assert first is not None
