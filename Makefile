@@ -48,13 +48,13 @@ pipeline: $(SPARK_READY)  ## run the demo with all of its history, make tables o
 test: $(READY)  ## run the tests of a change, in 12 minutes: in memory, on SQLite, with Spark and on a real Cassandra
 	@echo "test: in memory, on SQLite and with Spark"
 	@$(PY) -m pytest $(EMBEDDED) $(call $(TESTS),embedded)
-	@echo "test: conformance and the journal under python -O"
-	@$(PY) -O -m pytest $(BY_FILE) -n 2 tests/stores/conformance tests/queue_service tests/unit/journal
 	@echo "test: on Cassandra"
 	@$(PY) -m pytest $(ON_CASSANDRA) $(call $(TESTS),cassandra)
 
 test-full: $(READY)  ## run every test there is on each store, every world and every fault: more than an hour
 	@$(MAKE) --no-print-directory test TESTS=ALL
+	@echo "test: conformance and the journal under python -O"
+	@$(PY) -O -m pytest $(BY_FILE) -n 2 tests/stores/conformance tests/queue_service tests/unit/journal
 	@$(MAKE) --no-print-directory test-triggers
 
 test-cassandra: $(READY)  ## run every test that needs a store on Cassandra, on nodes started for it

@@ -223,6 +223,7 @@ def test_recovery_gives_how_late_a_message_of_a_killed_process_comes_in_a_curren
     assert 0 <= report["old_shard_late_s"]["median"] < 3
 
 
+@pytest.mark.full
 def test_sizes_gives_the_stored_bytes_of_messages(capsys: pytest.CaptureFixture[str], on_sqlite: list[str]) -> None:
     assert main(["sizes", *on_sqlite, "--messages", "2000", "--runs", "1", "--json"]) == 0
     report = {name: found["median"] for name, found in json.loads(capsys.readouterr().out).items() if "bytes" in name}

@@ -203,6 +203,7 @@ def test_a_data_centre_that_is_not_there_is_named(cassandra: Contacts) -> None:
         open_store(f"{cassandra.url('system')}?dc=nowhere", clock=CLOCK)
 
 
+@pytest.mark.full
 def test_a_cluster_that_went_away_is_found_again(node: LocalCassandra) -> None:
     with administer(node.url("away"), clock=CLOCK) as administration:
         administration.migrate()

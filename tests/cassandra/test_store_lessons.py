@@ -64,6 +64,7 @@ def sent_and_deleted_by_a_commit(store: Store, *, stamp: int) -> bool:
     return store.read((Named(ROW, (MESSAGE,)),)) == [[]]
 
 
+@pytest.mark.full
 def test_a_condition_on_a_static_column_reads_every_dead_row_and_one_on_a_header_row_does_not(told: Session) -> None:
     ask(told, "CREATE TABLE walked (row int, id int, version int STATIC, value int, PRIMARY KEY (row, id))")
     for id_ in range(1, DEAD + 1):

@@ -232,6 +232,7 @@ def test_what_a_login_may_not_read_is_not_told_to_be_well(
     assert all("GRANT SELECT ON KEYSPACE system_views TO" in one.remedy for one in unknown)
 
 
+@pytest.mark.full
 def test_a_client_whose_logins_were_refused_for_a_while_goes_on_once_they_are_not(
     secured: LocalCassandra, authority: Authority
 ) -> None:

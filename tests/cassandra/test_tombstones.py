@@ -54,6 +54,7 @@ def taken(store: Store, process: Client, snapshot: RowSnapshot, lease: int) -> C
     return claimed
 
 
+@pytest.mark.full
 def test_one_long_lease_beside_many_that_ended_stops_neither_new_processes_nor_settles(store: Store) -> None:
     """Each of them later than the one before by seconds, as in a row that is claimed from for an hour."""
     holder, worker, newcomer = (Client(name, CLOCK.now) for name in ("holder", "worker", "newcomer"))

@@ -92,9 +92,8 @@ def tried(said: str, folder: Path, library: Path) -> str:
     return ran.stdout
 
 
-@pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.full)]
-)
+@pytest.mark.full
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_the_demo_leaves_no_worker_behind_when_it_is_interrupted(
     number: signal.Signals, code: int, tmp_path: Path
 ) -> None:

@@ -163,7 +163,7 @@ def test_a_simulation_without_locks_draws_nothing_for_them() -> None:
     assert simulate(seed) == simulate(seed, lock=GUARD)
 
 
-@pytest.mark.parametrize("lock", [COLUMNS, MANAGER])
+@pytest.mark.parametrize("lock", [COLUMNS, pytest.param(MANAGER, marks=pytest.mark.full)])
 def test_under_locks_every_promise_holds_and_rows_are_found_locked_and_locks_bypassed(lock: str) -> None:
     summary = Summary()
     for seed in SEEDS_OF[lock]:

@@ -66,6 +66,7 @@ def test_durations_list_folders_and_tests_the_most_expensive_first() -> None:
     ]
 
 
+@pytest.mark.full
 def test_a_run_in_several_processes_writes_how_long_its_tests_took(tmp_path: Path) -> None:
     to = tmp_path / "new" / "durations.txt"
     command = [

@@ -137,7 +137,7 @@ def expected(count: int) -> Counter[str]:
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("first", ["previous", "new"])
+@pytest.mark.parametrize("first", ["previous", pytest.param("new", marks=pytest.mark.full)])
 @pytest.mark.every_store
 def test_workers_and_senders_of_two_versions_share_a_queue(
     processes: UpgradeProcesses, messages: int, first: str

@@ -181,6 +181,7 @@ def test_events_that_were_written_late_are_found_by_the_next_run(
     assert after_200_seconds.tables.figures(LATE).counts()["done"] == 2
 
 
+@pytest.mark.full
 def test_a_message_that_is_done_the_next_day_is_updated_in_the_day_it_was_sent(
     after_200_seconds: Left, after_21_hours: Left, after_31_days: Left
 ) -> None:
@@ -205,6 +206,7 @@ def test_a_done_that_was_written_and_did_not_happen_is_taken_back(
     assert (after["done"], after["in flight"]) == (0, 1)
 
 
+@pytest.mark.full
 def test_a_gap_between_the_last_run_and_a_later_interval_is_read_by_the_next_run(
     after_21_hours: Left, after_31_days: Left
 ) -> None:
@@ -212,6 +214,7 @@ def test_a_gap_between_the_last_run_and_a_later_interval_is_read_by_the_next_run
     assert after_31_days.tables.figures(SKIPPED).counts()["done"] == 2
 
 
+@pytest.mark.full
 def test_sent_events_that_are_written_late_or_twice_count_once_when_the_message_was_sent(
     after_21_hours: Left, rebuilt: Left
 ) -> None:
@@ -224,6 +227,7 @@ def test_sent_events_that_are_written_late_or_twice_count_once_when_the_message_
     assert contents(rebuilt.tables, SENT_LATE) == contents(tables, SENT_LATE)
 
 
+@pytest.mark.full
 def test_a_run_that_comes_after_the_queue_forgot_what_it_did_not_read_fails_unless_the_gap_is_accepted(
     after_21_hours: Left,
     refused: str,
@@ -235,6 +239,7 @@ def test_a_run_that_comes_after_the_queue_forgot_what_it_did_not_read_fails_unle
     assert contents(after_31_days.tables, UNCHANGED) == contents(after_21_hours.tables, UNCHANGED)
 
 
+@pytest.mark.full
 def test_days_are_those_of_utc_in_a_session_of_another_zone(after_21_hours: Left) -> None:
     assert [day.day for day in after_21_hours.built.days if day.queue == AFTERNOON] == [TODAY]
     hours = after_21_hours.tables.rows(FACTS, queue=AFTERNOON, grain="hour")

@@ -71,7 +71,8 @@ def test_a_folder_is_one_of_this_machine_and_may_have_any_name(begun: Tables) ->
     assert states == ["done", "done"]
 
 
-@pytest.mark.parametrize("step", ["rename", pytest.param("unlink", marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize("step", ["rename", "unlink"])
 def test_a_run_that_is_killed_as_it_replaces_a_day_loses_nothing_that_the_queue_has_forgotten(
     spark: SparkSession, begun: Tables, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:

@@ -233,6 +233,7 @@ def test_log_lines_of_a_child_reach_the_handlers_of_its_parent(stage: Stage, cap
     assert record.process != os.getpid()
 
 
+@pytest.mark.full
 def test_children_killed_at_random_moments_lose_nothing_and_each_kill_costs_one_attempt_at_most(
     stages: Stages, notes: Path
 ) -> None:

@@ -33,7 +33,7 @@ _EVERYWHERE: Final = (
 
 #: Of the scenarios of a test with faults of one kind, `make test` explores one in this many, always the same ones and
 #: at least one; `make test-full` explores all.
-_ONE_IN: Final = 8
+_ONE_IN: Final = 16
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -260,6 +260,7 @@ def test_two_processes_that_lock_and_claim_lose_and_double_no_message_in_any_ord
     assert explore(two_claimers, isolated=True).require_none().schedules > 30
 
 
+@pytest.mark.full
 def test_two_processes_that_lock_and_claim_lose_no_message_if_one_dies_or_an_outcome_is_unknown() -> None:
     explore(two_claimers, crashes=1, unknowns=1, isolated=True, limit=1_500).require_none()
 

@@ -236,6 +236,7 @@ def racing(*actors: str) -> Callable[[], Scenario]:
     return make_world
 
 
+@pytest.mark.full
 @pytest.mark.stores("memory")  # each order is a world of its own, and there are hundreds
 @pytest.mark.parametrize("other", ["claim", "reject"])
 @pytest.mark.parametrize("command", ["delete", "clear"])

@@ -375,6 +375,7 @@ def many(scene: Scene, count: int, group: str, first: int = 0) -> list[Id]:
     return names
 
 
+@pytest.mark.full
 def test_no_more_than_a_thousand_messages_of_a_row_are_blocked_and_the_others_follow_them() -> None:
     scene = Scene()
     sent = many(scene, MOST_BLOCKED + 300, "a")

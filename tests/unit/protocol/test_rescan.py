@@ -249,7 +249,9 @@ def meeting(unguarded: tuple[int, ...] = ()) -> Scenario:
     return scene.world(rex=lists, bob=Taking(scene, "bob"))
 
 
-@pytest.mark.parametrize("faults", [{}, {"crashes": 1}, pytest.param({"unknowns": 1}, marks=pytest.mark.full)])
+@pytest.mark.parametrize(
+    "faults", [{}, *(pytest.param(faults, marks=pytest.mark.full) for faults in ({"crashes": 1}, {"unknowns": 1}))]
+)
 def test_in_whatever_order_a_rescan_and_a_claim_go_a_message_has_one_holder(faults: dict[str, int]) -> None:
     explore(meeting, isolated=True, **faults).require_none()
 

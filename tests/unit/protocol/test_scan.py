@@ -74,6 +74,7 @@ def test_a_late_message_left_for_want_of_room_does_not_wait_for_the_next_late_sc
     assert found == [put.name.id for put in late]
 
 
+@pytest.mark.full
 def test_a_late_message_behind_thousands_that_are_hidden_does_not_wait_for_a_late_scan_for_each_page() -> None:
     scene, snapshot = Scene(), RowSnapshot(ROW, 1)
     puts = [put_at(scene.now - SECOND + number) for number in range(5_000)]

@@ -299,6 +299,7 @@ def test_rows_are_spread_fairly_over_processes_that_come_later(crew: Crew) -> No
     assert min(shares) * 3 >= max(shares), shares
 
 
+@pytest.mark.full
 def test_more_processes_than_rows_all_get_some_work(clock: TimeMachine) -> None:
     crew = Crew(MemoryStore(clock), clock, Layout(concurrency_shards=2))
     sender = crew.outsider()
@@ -308,6 +309,7 @@ def test_more_processes_than_rows_all_get_some_work(clock: TimeMachine) -> None:
     assert min(len(worker.got) for worker in crew.workers) > 100
 
 
+@pytest.mark.full
 def test_processes_do_not_stampede_when_an_idle_queue_gets_a_message(crew: Crew) -> None:
     sender = crew.outsider()
     for _ in range(8):
@@ -345,6 +347,7 @@ def test_what_an_idle_process_costs_is_bounded(clock: TimeMachine) -> None:
     assert slices / 60 <= 100, slices / 60
 
 
+@pytest.mark.full
 def test_a_row_of_the_past_is_read_ever_more_rarely(clock: TimeMachine) -> None:
     """With short time shards many rows changed lately; reading each every two seconds is most of what a queue costs."""
     crew = Crew(MemoryStore(clock), clock, RING.model_copy(update={"time_shard_us": 60 * SECOND}))
