@@ -188,7 +188,7 @@ class Forwarder:
         try:
             if journal.failure is None:
                 # Those of other rows go in this pass, because `drain` has each pass begin with the held rows again.
-                while self._forward(journal):
+                while self._forward(journal) and not self._is_closing:
                     pass
                 return
             failure = journal.failure

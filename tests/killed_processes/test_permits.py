@@ -121,8 +121,7 @@ class Fleet:
 
 
 @pytest.mark.stores("sqlite", "cassandra")
-@pytest.mark.full
-@pytest.mark.parametrize("limit", [2, 1])
+@pytest.mark.parametrize("limit", [2, pytest.param(1, marks=pytest.mark.full)])
 def test_no_more_processes_than_may_begin_messages_at_a_time_whenever_they_are_killed(
     place: Place, tmp_path: Path, limit: int
 ) -> None:

@@ -184,6 +184,7 @@ def test_commands_are_followed_once_with_the_next_heartbeat(scene: Scene, lines:
     scene.command(WorkerCommand.QUIET)
     scene.beat()
     scene.when(lambda found: found[0].state == WorkerState.QUIET)
+    scene.clock.when_waiting(3)  # a claim that had begun before is over
     scene.stage.queue.send("while quiet")
     for _ in range(3):
         scene.stage.look_around()

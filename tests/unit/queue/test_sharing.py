@@ -309,7 +309,6 @@ def test_more_processes_than_rows_all_get_some_work(clock: TimeMachine) -> None:
     assert min(len(worker.got) for worker in crew.workers) > 100
 
 
-@pytest.mark.full
 def test_processes_do_not_stampede_when_an_idle_queue_gets_a_message(crew: Crew) -> None:
     sender = crew.outsider()
     for _ in range(8):
